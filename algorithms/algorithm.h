@@ -1,0 +1,43 @@
+/* The contract of an algorithm: pure rank arithmetic that emits one rank's schedule. */
+#ifndef ALGORITHMS_ALGORITHM_H
+#define ALGORITHMS_ALGORITHM_H
+
+#include "schedule/builder.h"
+
+/* What an algorithm may know of the machine, as plain arrays. NULL means: nothing is known. */
+struct algorithm_topology {
+    int ngroups;         /* hosts */
+    const int *group_of; /* by rank */
+};
+
+struct algorithm_request {
+    rota_kind kind;
+    int nranks, rank, root; /* root -1 where the kind has none */
+    bool in_place;
+    uint32_t lanes; /* lanes it may use, at least 1 */
+    const struct algorithm_topology *topology;
+};
+
+struct algorithm {
+    const char *name;
+    const char *help; /* one line: the idea, rounds, bytes */
+    uint32_t kinds;   /* bit (1 << rota_kind) */
+    /* Whether it can do a kind that is in `kinds` on nranks ranks; NULL: any number. */
+    bool (*fits)(rota_kind kind, int nranks);
+    /* Emits the steps of request->rank in time proportional to their number. */
+    rota_status (*build)(const struct algorithm_request *request, struct sched_builder *builder);
+    /* Communication rounds on the critical path, and the bytes that the busiest rank sends as a
+     * fraction of the larger buffer (all nranks blocks), for the price of a call. */
+    double (*rounds)(rota_kind kind, int nranks);
+    double (*volume)(rota_kind kind, int nranks);
+};
+
+/* The table (algorithms.def), NULL-terminated access by index and by name. */
+const struct algorithm *algorithm_at(int index);
+const struct algorithm *algorithm_find(const char *name);
+bool algorithm_can(const struct algorithm *algorithm, rota_kind kind, int nranks);
+/* Builds and finishes. Errors: ROTA_ERR_UNSUPPORTED, ROTA_ERR_MEMORY, ROTA_ERR_ARGUMENT. */
+rota_status algorithm_build(const struct algorithm *algorithm,
+                            const struct algorithm_request *request, struct sched **schedule);
+
+#endif

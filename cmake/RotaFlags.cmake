@@ -1,0 +1,22 @@
+# Compiler settings that every target of rota shares.
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+option(ROTA_WERROR "Treat warnings as errors" ON)
+set(ROTA_SANITIZE "" CACHE STRING "Sanitizers to build with, e.g. address,undefined or thread")
+
+add_compile_definitions(_GNU_SOURCE)
+# -ffp-contract=off: a fused multiply-add would round differently from one build to the next.
+add_compile_options(-Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes
+                    -Wpointer-arith -Wvla -ffp-contract=off -fno-common)
+if(ROTA_WERROR)
+  add_compile_options(-Werror)
+endif()
+if(ROTA_SANITIZE)
+  add_compile_options(-fsanitize=${ROTA_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${ROTA_SANITIZE})
+endif()

@@ -1,0 +1,84 @@
+/* Communicators: how ranks find each other, and how they part. */
+#ifndef ROTA_COMM_H
+#define ROTA_COMM_H
+
+#include <rota/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Names a job and holds its key; made by one process, passed to all others by any means. */
+typedef struct rota_unique_id {
+    unsigned char bytes[128];
+} rota_unique_id;
+
+/* Makes an id. The process that calls this serves the rendezvous until all ranks have joined, so
+ * it must stay alive until then; it need not be rank 0. Thread-safe.
+ * Errors: ROTA_ERR_ARGUMENT (NULL), ROTA_ERR_SYSTEM, ROTA_ERR_SETTING. */
+ROTA_API rota_status rota_unique_id_create(rota_unique_id *id);
+
+/* The caller's own all-gather: every rank passes `bytes` bytes at `send`, and gets the
+ * contributions of all ranks in rank order at `recv` (nranks * bytes). Returns 0 on success. */
+typedef int (*rota_all_gather_fn)(const void *send, void *recv, size_t bytes, void *arg);
+
+/* Explicit configuration of rota_init. Zeroed fields are taken from the environment. */
+typedef struct rota_config {
+    size_t size;                   /* sizeof(rota_config) */
+    int nranks;                    /* 0: from the environment */
+    int rank;                      /* read only when nranks > 0 */
+    const rota_unique_id *id;      /* rendezvous by id; the process that made it serves */
+    rota_all_gather_fn all_gather; /* rendezvous by the caller's all-gather instead */
+    void *all_gather_arg;
+    const char *name; /* of the communicator, in error records; NULL = "world" */
+} rota_config;
+
+#define ROTA_CONFIG_INIT                                                                           \
+    { .size = sizeof(rota_config) }
+
+/* Joins a job and makes its communicator. `config` NULL or with nranks = 0 finds rank, size and
+ * rendezvous in the environment: ROTA_RANK/ROTA_SIZE/ROTA_ROOT (`rota run` sets them), then
+ * RANK/WORLD_SIZE/MASTER_ADDR/MASTER_PORT (torchrun), else a job of one rank. Collective over all
+ * ranks of the job. `call` may carry timeout_ms (default: setting ROTA_INIT_TIMEOUT_MS); requests
+ * are not supported here yet.
+ * Errors: ROTA_ERR_ARGUMENT, ROTA_ERR_SETTING, ROTA_ERR_TIMEOUT (names the missing ranks),
+ * ROTA_ERR_MISMATCH (duplicate rank, different sizes, protocols or settings), ROTA_ERR_SYSTEM. */
+ROTA_API rota_status rota_init(const rota_config *config, rota_comm **comm, const rota_call *call);
+
+/* Makes the communicators of `nranks` ranks that all live in this process: comms[r] is rank r's,
+ * to be driven by a thread of its own. Not collective: one call by one thread makes them all.
+ * Errors: ROTA_ERR_ARGUMENT (nranks < 1 or > 1024, comms NULL), ROTA_ERR_SYSTEM, ROTA_ERR_SETTING.
+ */
+ROTA_API rota_status rota_init_threads(int nranks, rota_comm **comms, const rota_call *call);
+
+/* Waits until the operations of all ranks on this communicator have ended, then closes it for new
+ * ones. Collective; call rota_comm_destroy afterwards. Errors: ROTA_ERR_TIMEOUT, ROTA_ERR_STATE. */
+ROTA_API rota_status rota_comm_finalize(rota_comm *comm, const rota_call *call);
+
+/* Frees the communicator: local, returns at once, aborts what is still outstanding. NULL is
+ * harmless. A second destroy of the same pointer is ROTA_ERR_ARGUMENT, not a crash. */
+ROTA_API rota_status rota_comm_destroy(rota_comm *comm);
+
+/* Ends every operation of this communicator here with ROTA_ERR_ABORTED, also those in which other
+ * threads are blocked. Local, from any thread; afterwards only query, error and destroy work. */
+ROTA_API rota_status rota_comm_abort(rota_comm *comm);
+
+/* Rank and size; any thread. Errors: ROTA_ERR_ARGUMENT. */
+ROTA_API rota_status rota_comm_rank(const rota_comm *comm, int *rank);
+ROTA_API rota_status rota_comm_size(const rota_comm *comm, int *nranks);
+
+/* State of the communicator: ROTA_OK while it works, else the status that ended it. Any thread,
+ * never blocks. */
+ROTA_API rota_status rota_comm_query(const rota_comm *comm);
+
+/* Copies the record of the error that ended the communicator or its last failed call (status
+ * ROTA_OK where there is none). Any thread. */
+ROTA_API rota_status rota_comm_error(const rota_comm *comm, rota_error *error);
+
+/* Default deadline of operations in ms (setting ROTA_TIMEOUT_MS). Must be > 0. */
+ROTA_API rota_status rota_comm_set_timeout(rota_comm *comm, int64_t timeout_ms);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,14 @@
+/* rota: collective communication primitives. Includes the whole public API. */
+#ifndef ROTA_ROTA_H
+#define ROTA_ROTA_H
+
+#include <rota/collectives.h>
+#include <rota/comm.h>
+#include <rota/info.h>
+#include <rota/p2p.h>
+#include <rota/request.h>
+#include <rota/schedule.h>
+#include <rota/status.h>
+#include <rota/types.h>
+
+#endif

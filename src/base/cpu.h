@@ -1,0 +1,28 @@
+/* What the processor can do and how much of it is ours; asked at run time, never assumed. */
+#ifndef BASE_CPU_H
+#define BASE_CPU_H
+
+#include <rota/status.h>
+#include <stdbool.h>
+
+enum cpu_isa { CPU_SCALAR = 0, CPU_AVX2 = 1, CPU_AVX512 = 2, CPU_NEON = 3, CPU_ISA_COUNT = 4 };
+
+/* Best instruction set of this machine (AVX2 means with FMA and F16C; AVX512 means F+BW+VL+DQ). */
+enum cpu_isa cpu_isa_best(void);
+/* Whether this machine can run it. */
+bool cpu_isa_available(enum cpu_isa isa);
+const char *cpu_isa_name(enum cpu_isa isa);
+
+/* Cores that this process may use: affinity mask, cut by the cgroup's CPU quota; at least 1. */
+int cpu_usable_cores(void);
+
+/* One turn of a spin loop (pause, yield, isb). */
+static inline void cpu_relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb" ::: "memory");
+#endif
+}
+
+#endif

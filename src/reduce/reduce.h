@@ -1,0 +1,54 @@
+/* Datatypes and reduction kernels.
+ *
+ * A kernel combines k operands element by element in the aligned binary tree over operand
+ * positions (node(i, j) = node(i, j-1) op node(i + 2^(j-1), j-1), absent positions drop out), so
+ * the bits of a result depend on the operands alone: not on instruction set, alignment, count or
+ * position of the element in the vector body or tail.
+ *
+ * A *partial* of sum, product or average has the accumulation type: float for float16 and
+ * bfloat16, 64-bit integers of the same signedness for averages of 8-, 16- and 32-bit integers,
+ * else the type itself; a partial of min and max is the type itself. */
+#ifndef REDUCE_REDUCE_H
+#define REDUCE_REDUCE_H
+
+#include "base/cpu.h"
+#include <rota/types.h>
+
+/* Chosen once per (dtype, op); plain data, copyable. */
+struct reduce_spec {
+    rota_dtype dtype;
+    rota_op op;
+    int nranks; /* divisor of averages */
+    enum cpu_isa isa;
+    size_t element_size, partial_size;
+    const struct reduce_kernels *kernels;
+};
+
+struct reduce_operand {
+    const void *data;
+    bool partial; /* else raw elements, widened when read */
+};
+
+/* Fills a spec. isa: what the caller wants, at most what the machine has. Errors:
+ * ROTA_ERR_ARGUMENT for an unknown type, operator or isa. */
+rota_status reduce_spec_init(struct reduce_spec *spec, rota_dtype dtype, rota_op op, int nranks,
+                             enum cpu_isa isa);
+size_t reduce_partial_size(rota_dtype dtype, rota_op op);
+
+/* dst[i] = operands[0][i] op ... op operands[n-1][i] for i < count. With `finish` dst holds
+ * elements (divided for averages, rounded once, NaN made canonical), else partials. dst may be
+ * exactly one of the operands when their element sizes agree; otherwise no overlap. Pointers are
+ * aligned to their own elements only. noperands >= 1. The process's floating-point state is not
+ * touched. */
+void reduce_run(const struct reduce_spec *spec, void *dst, bool finish,
+                const struct reduce_operand *operands, size_t noperands, size_t count);
+
+/* Copies bytes another core has probably just written: wide loads with a prefetch ahead. */
+void reduce_copy(enum cpu_isa isa, void *dst, const void *src, size_t bytes);
+
+/* Two-operand kernel of raw elements with finish that writes its result to two places in one pass
+ * (dst2 may be NULL): the inner loop of two-shot all-reduce. */
+void reduce_pair(const struct reduce_spec *spec, void *dst, void *dst2, const void *left,
+                 const void *right, size_t count);
+
+#endif
