@@ -35,8 +35,8 @@ struct native_form {
 /* How a form waits: it polls, and between polls asks the engine, which spins, yields, sleeps on
  * the rank's doorbell, or says stop (deadline, abort, failed peer). */
 struct native_wait {
-    /* False: stop now and return TRANSPORT_AGAIN to the caller of run. `ready` looks at the memory
-     * that is waited for; the engine calls it after arming the doorbell. */
+    /* False: return NATIVE_PAUSED now. `ready` looks at the memory that is waited for; the engine
+     * calls it after arming the doorbell. */
     bool (*pause)(struct native_wait *wait, bool (*ready)(const void *arg), const void *arg);
     int waiting_for; /* the form notes the member it waits for: for the error record */
     uint32_t turns;  /* the engine's */
@@ -45,7 +45,7 @@ struct native_wait {
 
 enum native_outcome {
     NATIVE_DONE,
-    NATIVE_STOPPED,  /* native_wait said so */
+    NATIVE_PAUSED,   /* native_wait said so: advance may be called again with the same call */
     NATIVE_MISMATCH, /* a member's fingerprint differs: `peer`, `peer_fingerprint` */
     NATIVE_CLOSED    /* a member closed its group */
 };
@@ -69,10 +69,14 @@ struct transport_native_ops {
     /* The form for a call, NULL when the schedule should run it. */
     const struct native_form *(*query)(const struct native_group *group, rota_kind kind,
                                        size_t bytes, const struct reduce_spec *spec);
-    /* Runs a whole call, waiting by `wait`. After STOPPED, MISMATCH or CLOSED the group is only to
-     * be closed. */
-    struct native_result (*run)(struct native_group *group, const struct native_form *form,
-                                const struct native_call *call, struct native_wait *wait);
+    /* Begins the call, or goes on with the one under way (same call->sequence), waiting by `wait`.
+     * Requests need this: the progress thread serves many groups, so it passes a `wait` whose pause
+     * says stop at once, gets NATIVE_PAUSED, serves others, and calls again. Where the call stands
+     * (phase, slice) is therefore kept in the group, not on the stack; a call has at most one
+     * thread inside at a time, but different threads may take turns. After MISMATCH or CLOSED, or
+     * when the engine gives a paused call up, the group is only to be closed. */
+    struct native_result (*advance)(struct native_group *group, const struct native_form *form,
+                                    const struct native_call *call, struct native_wait *wait);
 };
 
 #endif
