@@ -30,6 +30,10 @@ struct algorithm {
      * fraction of the larger buffer (all nranks blocks), for the price of a call. */
     double (*rounds)(rota_kind kind, int nranks);
     double (*volume)(rota_kind kind, int nranks);
+    /* Most chunks that any rank puts into one message, and most scratch chunks of any rank (bounds
+     * that all ranks compute alike: slice sizes depend on them); NULL: 1, and 0. */
+    uint32_t (*widest)(rota_kind kind, int nranks);
+    uint32_t (*scratch)(rota_kind kind, int nranks);
 };
 
 /* The table (algorithms.def), NULL-terminated access by index and by name. */
