@@ -12,7 +12,8 @@ extern "C" {
 typedef struct rota_setting_info {
     size_t size;
     const char *name;          /* the environment variable, e.g. "ROTA_TIMEOUT_MS" */
-    const char *type;          /* "integer", "bytes", "choice", "list", "string", "path" */
+    const char *type;          /* "integer", "bytes", "choice", "list", "ports", "string", "secret",
+                                  "path" */
     const char *default_value; /* as text */
     const char *range;         /* what is accepted, in words */
     const char *help;

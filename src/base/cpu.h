@@ -15,6 +15,9 @@ const char *cpu_isa_name(enum cpu_isa isa);
 
 /* Cores that this process may use: affinity mask, cut by the cgroup's CPU quota; at least 1. */
 int cpu_usable_cores(void);
+/* The quota part of it, in cores rounded up, 0 where there is none: read from a file in the form of
+ * /proc/self/cgroup and from the control groups mounted under `mount_root`. */
+int cpu_quota_cores(const char *cgroup_file, const char *mount_root);
 
 /* One turn of a spin loop (pause, yield, isb). */
 static inline void cpu_relax(void) {

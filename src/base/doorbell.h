@@ -37,10 +37,13 @@ struct doorbell {
 rota_status doorbell_open(struct doorbell *bell, struct doorbell_line *line);
 void doorbell_close(struct doorbell *bell);
 
+/* Not 0 when this process could not register with membarrier: its publishers fence themselves. */
+extern _Atomic uint32_t doorbell_self_fences;
+
 /* Publisher's side, after the store that publishes (a release store). `line` may be in a read-only
  * mapping of the peer's memory. Any thread, async-signal-safe. */
 static inline bool doorbell_must_ring(const struct doorbell_line *line) {
-    if (line->publisher_fences)
+    if (line->publisher_fences | atomic_load_explicit(&doorbell_self_fences, memory_order_relaxed))
         atomic_thread_fence(memory_order_seq_cst); /* partner: doorbell_arm */
     else
         atomic_signal_fence(memory_order_seq_cst);
