@@ -114,7 +114,9 @@ struct transport_host {
     struct doorbell bell;               /* of this rank; its line is the shm transport's to place */
     void *context;
     /* Data side. `owner` is what stream_open was given. */
-    void (*arrived)(void *owner);  /* peek will show a message that it did not show before */
+    /* peek will show a message, or pending a header, that it did not show before. Not called for
+     * what was there before stream_open: look once after opening. */
+    void (*arrived)(void *owner);
     void (*writable)(void *owner); /* a reserve that said AGAIN may work now */
     /* Connection side: `peer` is usable over this transport; or connecting failed for good (the
      * engine tries another transport); or the established connection broke. */
@@ -168,8 +170,8 @@ struct transport_ops {
                    int ndescriptors);
 
     /* -- streams --------------------------------------------------------------------------- */
-    /* The peer must be connected. Messages that came before the stream was opened are kept for it.
-     */
+    /* The peer must be connected. Messages that came before the stream was opened are kept for it
+     * (look once with peek or pending; no call-back was made). */
     rota_status (*stream_open)(struct transport *transport, int peer,
                                const struct transport_key *key, void *owner,
                                struct transport_stream **stream);
@@ -206,6 +208,13 @@ struct transport_ops {
                                   struct transport_arrival *arrival);
     void (*release)(struct transport *transport, struct transport_stream *stream,
                     struct transport_arrival *arrival);
+    /* True when the oldest message that is neither released nor taken by a post_recv is known by
+     * its header: it arrived, or its sender asked for permission to send it (a message too large
+     * to travel unannounced). That is how a receive from any source finds a sender whose message
+     * only peek cannot show: `arrived` is called for it, peek says AGAIN, pending gives the
+     * header; announce it (post_recv or expect) and it comes. Every transport implements it. */
+    bool (*pending)(struct transport *transport, struct transport_stream *stream,
+                    struct transport_header *header);
 
     /* -- memory ---------------------------------------------------------------------------- */
     /* Registers a range for remote access; NULL in transports that need none. The key is what a
@@ -230,8 +239,20 @@ struct transport_ops {
     const struct transport_native_ops *native;
 };
 
-/* The table of transports in order of preference (transports.def), NULL past the end. */
+/* The table of transports in order of preference (transports.def). The index is also the one in
+ * the purpose of a data connection (NET_PURPOSE_DATA + index). */
+enum transport_index {
+#define TRANSPORT(id, ops) TRANSPORT_##id,
+#include "transports/transports.def"
+#undef TRANSPORT
+    TRANSPORT_COUNT
+};
+/* NULL past the end. */
 const struct transport_ops *transport_at(int index);
+/* By name, also "test", which is not in the table. NULL when there is none. */
 const struct transport_ops *transport_find(const char *name);
+/* As transport_at, but the test transport where the setting ROTA_TEST_TRANSPORT puts it over the
+ * transport of this index. */
+const struct transport_ops *transport_choose(const struct settings *settings, int index);
 
 #endif
