@@ -40,17 +40,40 @@ function(rota_layer name prefix)
   set_property(TARGET rota_${name} PROPERTY ROTA_INNER ${inner})
 endfunction()
 
-# rota_unit_test(NAME SOURCES ... USES ...): a Criterion program over some layers, whose inner
-# headers it may include.
+# Links a test program to layers, whose inner headers it may include.
+function(rota_test_layers target)
+  foreach(layer ${ARGN})
+    get_target_property(inner rota_${layer} ROTA_INNER)
+    target_include_directories(${target} PRIVATE ${inner})
+    target_link_libraries(${target} PRIVATE rota_${layer})
+  endforeach()
+  set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+endfunction()
+
+# A Criterion program exits with 0 when a sanitizer reports in one of its children, so the report
+# itself fails the test.
+set(ROTA_SANITIZER_REPORTS
+    "ERROR: [A-Za-z]+Sanitizer;WARNING: ThreadSanitizer;runtime error:" CACHE INTERNAL "")
+
+# rota_unit_test(NAME SOURCES ... USES ...): a Criterion program over some layers; label "unit".
 function(rota_unit_test name)
   cmake_parse_arguments(TEST "" "" "SOURCES;USES;LIBRARIES" ${ARGN})
   add_executable(test_${name} ${TEST_SOURCES})
-  foreach(layer ${TEST_USES})
-    get_target_property(inner rota_${layer} ROTA_INNER)
-    target_include_directories(test_${name} PRIVATE ${inner})
-    target_link_libraries(test_${name} PRIVATE rota_${layer})
-  endforeach()
+  rota_test_layers(test_${name} ${TEST_USES})
   target_link_libraries(test_${name} PRIVATE ${TEST_LIBRARIES} PkgConfig::CRITERION m)
-  set_target_properties(test_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND test_${name} --timeout 120)
+  set_tests_properties(${name} PROPERTIES LABELS unit TIMEOUT 300
+                       FAIL_REGULAR_EXPRESSION "${ROTA_SANITIZER_REPORTS}")
+endfunction()
+
+# rota_thread_test(NAME SOURCES ... USES ...): a plain program (Criterion aborts under
+# ThreadSanitizer) that exits with 0 on success; label "threads", run in every build.
+function(rota_thread_test name)
+  cmake_parse_arguments(TEST "" "" "SOURCES;USES;LIBRARIES" ${ARGN})
+  add_executable(test_${name} ${TEST_SOURCES})
+  rota_test_layers(test_${name} ${TEST_USES})
+  target_link_libraries(test_${name} PRIVATE ${TEST_LIBRARIES} Threads::Threads m)
+  add_test(NAME ${name} COMMAND test_${name})
+  set_tests_properties(${name} PROPERTIES LABELS threads TIMEOUT 300
+                       FAIL_REGULAR_EXPRESSION "${ROTA_SANITIZER_REPORTS}")
 endfunction()
