@@ -247,6 +247,10 @@ enum transport_index {
 #undef TRANSPORT
     TRANSPORT_COUNT
 };
+#define TRANSPORT(id, ops) extern const struct transport_ops ops;
+#include "transports/transports.def"
+#undef TRANSPORT
+extern const struct transport_ops transport_test; /* not in the table */
 /* NULL past the end. */
 const struct transport_ops *transport_at(int index);
 /* By name, also "test", which is not in the table. NULL when there is none. */

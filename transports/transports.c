@@ -3,11 +3,6 @@
 
 #include <string.h>
 
-#define TRANSPORT(id, ops) extern const struct transport_ops ops;
-#include "transports/transports.def"
-#undef TRANSPORT
-extern const struct transport_ops transport_test;
-
 static const struct transport_ops *const table[] = {
 #define TRANSPORT(id, ops) &ops,
 #include "transports/transports.def"
