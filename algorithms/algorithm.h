@@ -26,8 +26,9 @@ struct algorithm {
     bool (*fits)(rota_kind kind, int nranks);
     /* Emits the steps of request->rank in time proportional to their number. */
     rota_status (*build)(const struct algorithm_request *request, struct sched_builder *builder);
-    /* Communication rounds on the critical path, and the bytes that the busiest rank sends as a
-     * fraction of the larger buffer (all nranks blocks), for the price of a call. */
+    /* Communication rounds on the critical path, and the bytes that the busiest rank sends or
+     * receives, whichever is more, as a fraction of the larger buffer (all nranks blocks), for the
+     * price of a call. */
     double (*rounds)(rota_kind kind, int nranks);
     double (*volume)(rota_kind kind, int nranks);
     /* Most chunks that any rank puts into one message, and most scratch chunks of any rank (bounds

@@ -1,0 +1,88 @@
+/* The schedule as a plain value: what the kinds of collective look like in chunks, and where their
+ * input and output meet in place. */
+#include "schedule/schedule.h"
+
+#include <stdlib.h>
+
+void sched_free(struct sched *schedule) {
+    if (!schedule)
+        return;
+    free(schedule->steps);
+    free(schedule->ranges);
+    free(schedule->peers);
+    free(schedule->waits);
+    free(schedule);
+}
+
+bool sched_kind_rooted(rota_kind kind) {
+    return kind == ROTA_KIND_REDUCE || kind == ROTA_KIND_BROADCAST;
+}
+
+bool sched_kind_reduces(rota_kind kind) {
+    return kind == ROTA_KIND_ALL_REDUCE || kind == ROTA_KIND_REDUCE ||
+           kind == ROTA_KIND_REDUCE_SCATTER;
+}
+
+uint32_t sched_kind_blocks(rota_kind kind, int nranks) {
+    switch (kind) {
+    case ROTA_KIND_ALL_REDUCE:
+    case ROTA_KIND_REDUCE:
+    case ROTA_KIND_BROADCAST:
+        return 1;
+    case ROTA_KIND_ALL_GATHER:
+    case ROTA_KIND_REDUCE_SCATTER:
+    case ROTA_KIND_ALL_TO_ALL:
+        return (uint32_t)nranks;
+    default:
+        return 0;
+    }
+}
+
+uint32_t sched_input_chunks(const struct sched *schedule) {
+    if (schedule->kind == ROTA_KIND_ALL_GATHER)
+        return schedule->chunks_per_block;
+    if (schedule->kind == ROTA_KIND_BROADCAST && schedule->rank != schedule->root)
+        return 0;
+    return schedule->blocks * schedule->chunks_per_block;
+}
+
+uint32_t sched_output_chunks(const struct sched *schedule) {
+    if (schedule->kind == ROTA_KIND_REDUCE_SCATTER)
+        return schedule->chunks_per_block;
+    if (schedule->kind == ROTA_KIND_REDUCE && schedule->rank != schedule->root)
+        return 0;
+    return schedule->blocks * schedule->chunks_per_block;
+}
+
+uint32_t sched_global_chunk(const struct sched *schedule, enum sched_buffer buffer,
+                            uint32_t index) {
+    uint32_t own = (uint32_t)schedule->rank * schedule->chunks_per_block;
+    if (buffer == SCHED_INPUT && schedule->kind == ROTA_KIND_ALL_GATHER)
+        return own + index;
+    if (buffer == SCHED_OUTPUT && schedule->kind == ROTA_KIND_REDUCE_SCATTER)
+        return own + index;
+    return index;
+}
+
+uint32_t sched_input_alias(const struct sched *schedule, uint32_t index) {
+    if (!schedule->in_place || index >= sched_input_chunks(schedule))
+        return UINT32_MAX;
+    uint32_t own = (uint32_t)schedule->rank * schedule->chunks_per_block;
+    switch (schedule->kind) {
+    case ROTA_KIND_ALL_GATHER:
+        return own + index;
+    case ROTA_KIND_REDUCE_SCATTER:
+        return index >= own && index - own < schedule->chunks_per_block ? index - own : UINT32_MAX;
+    default:
+        return index < sched_output_chunks(schedule) ? index : UINT32_MAX;
+    }
+}
+
+uint32_t sched_list_chunks(const struct sched *schedule, struct sched_list list) {
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < list.count; i++) {
+        const struct sched_range *range = &schedule->ranges[list.begin + i];
+        total += (uint64_t)range->count * range->reps;
+    }
+    return total < UINT32_MAX ? (uint32_t)total : UINT32_MAX;
+}
