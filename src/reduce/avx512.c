@@ -1,0 +1,57 @@
+/* Kernels for AVX-512 (F, BW, VL, DQ); compiled with those flags, run only where the processor has
+ * them. Tails are one masked step, so a few elements cost as little as a full vector. */
+#define VECTOR_BYTES 64
+#define ISA avx512
+#include "vectors.h"
+
+#if REDUCE_HAVE_X86
+#include <immintrin.h>
+
+/* A masked load or store of the first `bytes` < size bytes; masked bytes are never touched. */
+static INLINE void load_masked(void *vector, size_t size, const void *from, size_t bytes) {
+    uint64_t mask = (UINT64_C(1) << bytes) - 1;
+    if (size == 64) {
+        __m512i v = _mm512_maskz_loadu_epi8(mask, from);
+        memcpy(vector, &v, 64);
+    } else if (size == 32) {
+        __m256i v = _mm256_maskz_loadu_epi8((__mmask32)mask, from);
+        memcpy(vector, &v, 32);
+    } else {
+        __m128i v = _mm_maskz_loadu_epi8((__mmask16)mask, from);
+        memcpy(vector, &v, size);
+    }
+}
+
+static INLINE void store_masked(void *to, const void *vector, size_t size, size_t bytes) {
+    uint64_t mask = (UINT64_C(1) << bytes) - 1;
+    if (size == 64) {
+        __m512i v;
+        memcpy(&v, vector, 64);
+        _mm512_mask_storeu_epi8(to, mask, v);
+    } else if (size == 32) {
+        __m256i v;
+        memcpy(&v, vector, 32);
+        _mm256_mask_storeu_epi8(to, (__mmask32)mask, v);
+    } else {
+        __m128i v = _mm_setzero_si128();
+        memcpy(&v, vector, size);
+        _mm_mask_storeu_epi8(to, (__mmask16)mask, v);
+    }
+}
+
+#define TAIL_COUNT(left) (left)
+#define LOAD_TAIL(v, type, from, n) load_masked(&v, sizeof(v), from, (n) * sizeof(type))
+#define STORE_TAIL(v, type, to, n) store_masked(to, &v, sizeof(v), (n) * sizeof(type))
+
+static INLINE v_f32 half_widen(v_u16 half) {
+    return (v_f32)_mm512_cvtph_ps((__m256i)half);
+}
+
+static INLINE v_u16 half_narrow(v_f32 value) {
+    return (v_u16)_mm512_cvtps_ph((__m512)value, _MM_FROUND_TO_NEAREST_INT);
+}
+
+#include "kernels.inc"
+#else
+typedef int reduce_avx512_is_x86_only;
+#endif

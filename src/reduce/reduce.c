@@ -1,0 +1,227 @@
+/* Choice of kernels, and reductions of any number of operands.
+ *
+ * One, two and four operands of one kind are a single pass. More are cut into blocks that stay in
+ * the first-level cache; in a block, groups of four operands (positions 4g .. 4g+3, the subtrees of
+ * height two) are reduced to partials, which a stack combines as a binary counter does: after g
+ * groups the stack holds one node per bit of g, the left ones higher, and equal heights merge. What
+ * is left at the end is folded from the right, which is the tree with its absent positions dropped.
+ * The last combination writes to dst, after all operands of the block are read, so dst may be one
+ * of them. Cost: each operand is read once, dst written once, all else happens in the cache. */
+#include "reduce/reduce.h"
+#include "base/error.h"
+#include "kernels.h"
+#include <string.h>
+
+/* Scratch of a block: well inside a first-level cache of 32 KiB, and small for any stack. */
+#define POOL_BYTES 16384
+#define BLOCK_MAX 1024
+
+static const reduce_table *table_of(enum cpu_isa isa) {
+#if REDUCE_HAVE_X86
+    if (isa == CPU_AVX512)
+        return &reduce_table_avx512;
+    if (isa == CPU_AVX2)
+        return &reduce_table_avx2;
+#endif
+    /* On ARM the vectors of the scalar table already are NEON's. */
+    (void)isa;
+    return &reduce_table_scalar;
+}
+
+size_t reduce_partial_size(rota_dtype dtype, rota_op op) {
+    if (op >= ROTA_OP_COUNT)
+        return 0;
+    bool accumulates = op == ROTA_SUM || op == ROTA_PROD || op == ROTA_AVG;
+    if (accumulates && (dtype == ROTA_FLOAT16 || dtype == ROTA_BFLOAT16))
+        return sizeof(float);
+    if (op == ROTA_AVG && dtype <= ROTA_UINT64)
+        return sizeof(uint64_t);
+    return rota_dtype_size(dtype);
+}
+
+rota_status reduce_spec_init(struct reduce_spec *spec, rota_dtype dtype, rota_op op, int nranks,
+                             enum cpu_isa isa) {
+    if (dtype >= ROTA_DTYPE_COUNT)
+        return error_raise(ROTA_ERR_ARGUMENT, "%u is no element type", (unsigned)dtype);
+    if (op >= ROTA_OP_COUNT)
+        return error_raise(ROTA_ERR_ARGUMENT, "%u is no reduction operator", (unsigned)op);
+    if (nranks < 1)
+        return error_raise(ROTA_ERR_ARGUMENT, "a reduction over %d ranks", nranks);
+    if ((unsigned)isa >= CPU_ISA_COUNT)
+        return error_raise(ROTA_ERR_ARGUMENT, "%u is no instruction set", (unsigned)isa);
+    if (!cpu_isa_available(isa))
+        return error_raise(ROTA_ERR_ARGUMENT, "this machine has no %s", cpu_isa_name(isa));
+    *spec = (struct reduce_spec){.dtype = dtype,
+                                 .op = op,
+                                 .nranks = nranks,
+                                 .isa = isa,
+                                 .element_size = rota_dtype_size(dtype),
+                                 .partial_size = reduce_partial_size(dtype, op),
+                                 .kernels = (*table_of(isa))[dtype][op]};
+    return ROTA_OK;
+}
+
+static void run_single(const struct reduce_spec *spec, void *dst, bool finish,
+                       const struct reduce_operand *operand, size_t count) {
+    reduce_single_fn kernel = spec->kernels->single[operand->partial][finish];
+    if (kernel)
+        kernel(dst, operand->data, count, spec->nranks);
+    else if (dst != operand->data && count)
+        memcpy(dst, operand->data,
+               count * (operand->partial ? spec->partial_size : spec->element_size));
+}
+
+/* Scratch of one block, cut into buffers of `stride` bytes, and where in the operands it is. */
+struct block {
+    const struct reduce_spec *spec;
+    char *pool;
+    size_t stride;
+    size_t start, count;
+};
+
+static char *pool_buffer(const struct block *block, size_t index) {
+    return block->pool + index * block->stride;
+}
+
+static const void *block_data(const struct block *block, const struct reduce_operand *operand) {
+    const struct reduce_spec *spec = block->spec;
+    size_t size = operand->partial ? spec->partial_size : spec->element_size;
+    return (const char *)operand->data + block->start * size;
+}
+
+/* Reduces 1 to 4 operands to `dst`; uses pool buffers 0 and 1. */
+static void reduce_group(const struct block *block, void *dst, bool finish,
+                         const struct reduce_operand *operands, size_t noperands) {
+    const struct reduce_kernels *kernels = block->spec->kernels;
+    const size_t count = block->count;
+    const int nranks = block->spec->nranks;
+    const void *data[4];
+    bool form[4];
+    bool mixed = false;
+    for (size_t i = 0; i < noperands; i++) {
+        data[i] = block_data(block, &operands[i]);
+        form[i] = operands[i].partial;
+        mixed = mixed || form[i] != form[0];
+    }
+    void *low = pool_buffer(block, 0), *high = pool_buffer(block, 1);
+    switch (noperands) {
+    case 1:
+        run_single(block->spec, dst, finish, &(struct reduce_operand){data[0], form[0]}, count);
+        break;
+    case 2:
+        kernels->pair[form[0]][form[1]][finish](dst, data[0], data[1], count, nranks);
+        break;
+    case 3:
+        kernels->pair[form[0]][form[1]][0](low, data[0], data[1], count, nranks);
+        kernels->pair[1][form[2]][finish](dst, low, data[2], count, nranks);
+        break;
+    default:
+        if (!mixed) {
+            kernels->quad[form[0]][finish](dst, data, count, nranks);
+            break;
+        }
+        kernels->pair[form[0]][form[1]][0](low, data[0], data[1], count, nranks);
+        kernels->pair[form[2]][form[3]][0](high, data[2], data[3], count, nranks);
+        kernels->pair[1][1][finish](dst, low, high, count, nranks);
+    }
+}
+
+/* Pool buffer of the n-th node of the stack. */
+static char *stack_node(const struct block *block, size_t n) {
+    return pool_buffer(block, 2 + n);
+}
+
+static void reduce_block(const struct block *block, void *dst, bool finish,
+                         const struct reduce_operand *operands, size_t noperands) {
+    if (noperands <= 4) {
+        reduce_group(block, dst, finish, operands, noperands);
+        return;
+    }
+    reduce_pair_fn merge = block->spec->kernels->pair[1][1][0];
+    const int nranks = block->spec->nranks;
+    size_t depth = 0, groups = 0;
+    for (size_t first = 0; first < noperands; first += 4) {
+        /* The merges that the groups before this one have made due. */
+        for (size_t bits = groups; bits && !(bits & 1); bits >>= 1) {
+            depth--;
+            char *left = stack_node(block, depth - 1);
+            merge(left, left, stack_node(block, depth), block->count, nranks);
+        }
+        size_t left_over = noperands - first;
+        reduce_group(block, stack_node(block, depth), false, operands + first,
+                     left_over < 4 ? left_over : 4);
+        depth++;
+        groups++;
+    }
+    while (depth > 2) {
+        depth--;
+        char *left = stack_node(block, depth - 1);
+        merge(left, left, stack_node(block, depth), block->count, nranks);
+    }
+    block->spec->kernels->pair[1][1][finish](dst, stack_node(block, 0), stack_node(block, 1),
+                                             block->count, nranks);
+}
+
+/* Elements in a block, so that two buffers and the stack of nodes fit into the pool. */
+static size_t block_elements(size_t noperands, size_t partial_size) {
+    size_t buffers = 3; /* two, and a stack of one more than the logarithm of the groups */
+    for (size_t groups = (noperands + 3) / 4; groups > 1; groups >>= 1)
+        buffers++;
+    size_t elements = POOL_BYTES / (buffers * partial_size);
+    return elements > BLOCK_MAX ? BLOCK_MAX : elements & ~(size_t)15;
+}
+
+static void reduce_many(const struct reduce_spec *spec, void *dst, bool finish,
+                        const struct reduce_operand *operands, size_t noperands, size_t count) {
+    char pool[POOL_BYTES] __attribute__((aligned(64)));
+    const size_t step = block_elements(noperands, spec->partial_size);
+    const size_t dst_size = finish ? spec->element_size : spec->partial_size;
+    struct block block = {.spec = spec, .pool = pool, .stride = step * spec->partial_size};
+    for (size_t start = 0; start < count; start += step) {
+        block.start = start;
+        block.count = count - start < step ? count - start : step;
+        reduce_block(&block, (char *)dst + start * dst_size, finish, operands, noperands);
+    }
+}
+
+void reduce_run(const struct reduce_spec *spec, void *dst, bool finish,
+                const struct reduce_operand *operands, size_t noperands, size_t count) {
+    const struct reduce_kernels *kernels = spec->kernels;
+    if (noperands == 2) {
+        kernels->pair[operands[0].partial][operands[1].partial][finish](
+            dst, operands[0].data, operands[1].data, count, spec->nranks);
+    } else if (noperands == 1) {
+        run_single(spec, dst, finish, operands, count);
+    } else if (noperands == 4 && operands[0].partial == operands[1].partial &&
+               operands[0].partial == operands[2].partial &&
+               operands[0].partial == operands[3].partial) {
+        const void *const data[4] = {operands[0].data, operands[1].data, operands[2].data,
+                                     operands[3].data};
+        kernels->quad[operands[0].partial][finish](dst, data, count, spec->nranks);
+    } else {
+        reduce_many(spec, dst, finish, operands, noperands, count);
+    }
+}
+
+void reduce_pair(const struct reduce_spec *spec, void *dst, void *dst2, const void *left,
+                 const void *right, size_t count) {
+    if (dst2)
+        spec->kernels->two(dst, dst2, left, right, count, spec->nranks);
+    else
+        spec->kernels->pair[0][0][1](dst, left, right, count, spec->nranks);
+}
+
+void reduce_copy(enum cpu_isa isa, void *dst, const void *src, size_t bytes) {
+#if REDUCE_HAVE_X86
+    if (isa == CPU_AVX512) {
+        reduce_copy_avx512(dst, src, bytes);
+        return;
+    }
+    if (isa == CPU_AVX2) {
+        reduce_copy_avx2(dst, src, bytes);
+        return;
+    }
+#endif
+    (void)isa;
+    reduce_copy_scalar(dst, src, bytes);
+}
