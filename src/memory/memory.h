@@ -8,8 +8,10 @@
 
 enum memory_result { MEMORY_DONE, MEMORY_PENDING, MEMORY_FAILED };
 
-/* Completion of a copy or reduction. The kind sets `state` (release) when it is done, then calls
- * notify, perhaps from a thread of its own. The ticket must live until then. */
+/* Completion of a copy or reduction that returned MEMORY_PENDING. The kind sets `state` (release)
+ * when it is done, then calls notify (may be NULL), perhaps from a thread of its own. The ticket
+ * must live until then. After MEMORY_DONE or MEMORY_FAILED it is left alone; for host memory it may
+ * be NULL. */
 struct memory_ticket {
     _Atomic int state; /* 0 pending, 1 done, -1 failed */
     void (*notify)(struct memory_ticket *ticket);
@@ -35,15 +37,20 @@ struct memory_kind {
 extern const struct memory_kind memory_host;
 extern const struct memory_kind memory_mock;
 
-/* Adds a kind that identify may find; at most 8. */
+/* Adds a kind that identify may find; at most 8, for the life of the process; adding one again
+ * changes nothing. Errors: ROTA_ERR_ARGUMENT (incomplete, or an id that is taken), ROTA_ERR_MEMORY
+ * (table full). Any thread. */
 rota_status memory_kind_register(const struct memory_kind *kind);
 /* The kind of a buffer; memory_host unless another kind claims it. NULL or 0 bytes is host. */
 const struct memory_kind *memory_identify(const void *pointer, size_t bytes);
 
 /* Mock device memory, for tests: pages that the processor cannot touch (PROT_NONE), with an alias
- * that a thread uses; copies and reductions complete later, after seeded delays. Starts the thread
- * and registers the kind. `delay_us` is the longest delay. */
+ * that a thread uses; copies and reductions complete later, after seeded delays, in any order.
+ * A buffer is mock memory when it begins in an allocation; operations on one that ends outside it
+ * fail. Starts the thread and registers the kind. `delay_us` is the longest delay. Errors:
+ * ROTA_ERR_STATE (started already), ROTA_ERR_SYSTEM. */
 rota_status memory_mock_start(uint64_t seed, unsigned delay_us);
+/* Completes what is outstanding without delay, ends the thread and frees all mock memory. */
 void memory_mock_stop(void);
 /* Copies between mock memory and host memory now, for filling and checking in tests. */
 void memory_mock_write(void *mock, const void *host, size_t bytes);
