@@ -9,7 +9,12 @@ struct ping_pong_side {
     struct doorbell_line line;
     _Atomic uint64_t published; /* by this side, read by the other */
     char unused[120];
-    char cold[64][64]; /* written before each publication, to keep the store buffer busy */
+    /* Lines that this side writes before it publishes and the other side reads meanwhile: they keep
+     * the store buffer busy, so that the publication becomes visible late. */
+    struct {
+        _Atomic uint64_t word;
+        char unused[56];
+    } cold[64];
 } __attribute__((aligned(128)));
 
 struct ping_pong {
