@@ -1,0 +1,325 @@
+/* Streams over shared memory: order, credit, bounds, closing. */
+#include "cluster.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct transport_ops *const ops = &transport_shm;
+
+struct pair {
+    struct cluster cluster;
+    struct transport *a, *b;
+};
+
+static void pair_open(struct pair *pair) {
+    cluster_open(&pair->cluster, 2);
+    cluster_connect_all(&pair->cluster);
+    pair->a = pair->cluster.ranks[0].transport;
+    pair->b = pair->cluster.ranks[1].transport;
+}
+
+static struct transport_stream *stream(struct transport *transport, int peer, uint32_t channel,
+                                       struct cluster_owner *owner) {
+    struct transport_key key = {.comm = 3, .generation = 1, .channel = channel};
+    struct transport_stream *result = NULL;
+    REQUIRE(ops->stream_open(transport, peer, &key, owner, &result) == ROTA_OK);
+    return result;
+}
+
+static uint8_t pattern(uint64_t number, size_t i) {
+    return (uint8_t)(number * 131 + i * 7 + (i >> 8));
+}
+
+static enum transport_result put(struct transport *transport, struct transport_stream *s,
+                                 uint64_t number, size_t length) {
+    struct transport_header header = {.sequence = number, .length = length, .fingerprint = 5};
+    struct transport_slot slot;
+    enum transport_result result = ops->reserve(transport, s, &header, &slot);
+    if (result != TRANSPORT_OK)
+        return result;
+    cr_assert_eq(slot.length, length);
+    for (size_t i = 0; i < length; i++)
+        ((uint8_t *)slot.data)[i] = pattern(number, i);
+    ops->commit(transport, s, &slot);
+    return TRANSPORT_OK;
+}
+
+/* Takes one message and checks it; false when there is none. */
+static bool get(struct transport *transport, struct transport_stream *s, uint64_t number,
+                size_t length) {
+    struct transport_arrival arrival;
+    if (ops->peek(transport, s, &arrival) != TRANSPORT_OK)
+        return false;
+    cr_assert_eq(arrival.header.sequence, number);
+    cr_assert_eq(arrival.header.length, length);
+    cr_assert_eq(arrival.header.fingerprint, 5);
+    cr_assert_eq(arrival.pieces[0].length + arrival.pieces[1].length, length);
+    for (size_t i = 0; i < length; i++)
+        cr_assert_eq(((const uint8_t *)arrival.pieces[0].data)[i], pattern(number, i));
+    ops->release(transport, s, &arrival);
+    return true;
+}
+
+Test(shm_streams, order_and_content_of_all_sizes) {
+    struct pair p;
+    pair_open(&p);
+    struct cluster_owner oa = {0}, ob = {0};
+    struct transport_stream *a = stream(p.a, 1, 0, &oa), *b = stream(p.b, 0, 0, &ob);
+    const size_t sizes[] = {0, 1, 8, 47, 48, 49, 1000, 4095, 4096, 4097, 65535, 65536};
+    uint64_t number = 0;
+    for (int round = 0; round < 200; round++) {
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++, number++) {
+            ops->expect(p.b, b, sizes[i]);
+            ops->progress(p.a, 100); /* the grant */
+            cr_assert_eq(put(p.a, a, number, sizes[i]), TRANSPORT_OK);
+            cr_assert_gt(ops->progress(p.b, 100), 0);
+            cr_assert(get(p.b, b, number, sizes[i]));
+        }
+    }
+    cr_assert_eq(ob.arrived, (int)number);
+    cr_assert_eq(p.a->counters.messages_sent, number);
+    cr_assert_eq(p.b->counters.messages_received, number);
+    cluster_close(&p.cluster);
+}
+
+Test(shm_streams, large_message_asks_for_permission) {
+    struct pair p;
+    pair_open(&p);
+    struct cluster_owner oa = {0}, ob = {0};
+    struct transport_stream *a = stream(p.a, 1, 0, &oa), *b = stream(p.b, 0, 0, &ob);
+    cr_assert_eq(put(p.a, a, 1, 50000), TRANSPORT_AGAIN);
+    cr_assert_eq(put(p.a, a, 1, 50000), TRANSPORT_AGAIN);
+    struct transport_header header = {0};
+    cr_assert_not(ops->pending(p.b, b, &header));
+    ops->progress(p.b, 100);
+    cr_assert_eq(ob.arrived, 1);
+    cr_assert(ops->pending(p.b, b, &header));
+    cr_assert_eq(header.length, 50000);
+    struct transport_arrival arrival;
+    cr_assert_eq(ops->peek(p.b, b, &arrival), TRANSPORT_AGAIN);
+    ops->expect(p.b, b, 50000);
+    cr_assert_eq(oa.writable, 0);
+    ops->progress(p.a, 100);
+    cr_assert_eq(oa.writable, 1);
+    cr_assert_eq(put(p.a, a, 1, 50000), TRANSPORT_OK);
+    ops->progress(p.b, 100);
+    cr_assert(ops->pending(p.b, b, &header));
+    cr_assert(get(p.b, b, 1, 50000));
+    cr_assert_not(ops->pending(p.b, b, &header));
+    cluster_close(&p.cluster);
+}
+
+/* Sends and receives `total` messages of `length` bytes on one stream; the reader announces when
+ * it reads, not before. */
+static void flood(struct pair *p, struct transport_stream *a, struct transport_stream *b,
+                  uint64_t total, size_t length) {
+    uint64_t sent = 0, received = 0;
+    for (int idle = 0; received < total; idle++) {
+        REQUIRE(idle < 100000);
+        while (sent < total && put(p->a, a, sent, length) == TRANSPORT_OK)
+            sent++;
+        ops->progress(p->b, 1000);
+        struct transport_header header;
+        while (ops->pending(p->b, b, &header)) {
+            ops->expect(p->b, b, (size_t)header.length);
+            while (!get(p->b, b, received, length)) {
+                ops->progress(p->a, 1000);
+                if (put(p->a, a, sent, length) == TRANSPORT_OK)
+                    sent++;
+                ops->progress(p->b, 1000);
+            }
+            received++;
+        }
+        ops->progress(p->a, 1000);
+    }
+}
+
+Test(shm_streams, C43_flood_is_bounded) {
+    struct pair p;
+    pair_open(&p);
+    struct cluster_owner oa = {0}, ob = {0};
+    struct transport_stream *a = stream(p.a, 1, 0, &oa), *b = stream(p.b, 0, 0, &ob);
+    const size_t sizes[] = {8, 64, 4096, 30000};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        /* A reader that does not read: only a window travels. */
+        uint64_t sent = 0;
+        while (put(p.a, a, sent, sizes[i]) == TRANSPORT_OK)
+            REQUIRE(++sent < 1000);
+        cr_assert_leq(sent, SHM_WINDOW);
+        ops->progress(p.b, 1000);
+        for (uint64_t k = 0; k < sent; k++) {
+            ops->expect(p.b, b, sizes[i]);
+            cr_assert(get(p.b, b, k, sizes[i]));
+        }
+        flood(&p, a, b, 3000, sizes[i]);
+        ops->progress(p.a, 1000);
+        ops->progress(p.b, 1000);
+    }
+    cluster_close(&p.cluster);
+}
+
+Test(shm_streams, unread_streams_block_nobody) {
+    struct pair p;
+    pair_open(&p);
+    enum { IDLE = 40 };
+    struct cluster_owner oa[IDLE + 1] = {0}, ob[IDLE + 1] = {0};
+    struct transport_stream *a[IDLE + 1], *b[IDLE + 1];
+    for (uint32_t i = 0; i <= IDLE; i++) {
+        a[i] = stream(p.a, 1, i, &oa[i]);
+        b[i] = stream(p.b, 0, i, &ob[i]);
+    }
+    /* Unannounced messages on many streams until nothing goes any more. */
+    uint64_t sent[IDLE] = {0}, total = 0;
+    for (int i = 0; i < IDLE; i++)
+        while (put(p.a, a[i], sent[i], 100) == TRANSPORT_OK)
+            sent[i]++, total++;
+    ops->progress(p.b, 100000);
+    cr_assert_geq(total, SHM_SMALL_SLOTS / 2);
+    cr_assert_lt(total, SHM_SMALL_SLOTS);
+    /* Announced ones still travel, of every size. */
+    for (uint64_t k = 0; k < 1000; k++) {
+        size_t length = k % 2 ? 300 : 65536;
+        ops->expect(p.b, b[IDLE], length);
+        for (int turn = 0; put(p.a, a[IDLE], k, length) == TRANSPORT_AGAIN; turn++) {
+            REQUIRE(turn < 10);
+            ops->progress(p.b, 100);
+            ops->progress(p.a, 100);
+        }
+        ops->progress(p.b, 100);
+        cr_assert(get(p.b, b[IDLE], k, length));
+    }
+    /* And what was kept is all there. */
+    for (int i = 0; i < IDLE; i++)
+        for (uint64_t k = 0; k < sent[i]; k++)
+            cr_assert(get(p.b, b[i], k, 100));
+    cluster_close(&p.cluster);
+}
+
+Test(shm_streams, commit_out_of_order_travels_in_order) {
+    struct pair p;
+    pair_open(&p);
+    struct cluster_owner oa = {0}, ob = {0};
+    struct transport_stream *a = stream(p.a, 1, 0, &oa), *b = stream(p.b, 0, 0, &ob);
+    struct transport_slot slots[8];
+    for (uint64_t k = 0; k < 8; k++) {
+        struct transport_header header = {.sequence = k, .length = k * 20, .fingerprint = 5};
+        cr_assert_eq(ops->reserve(p.a, a, &header, &slots[k]), TRANSPORT_OK);
+        for (size_t i = 0; i < k * 20; i++)
+            ((uint8_t *)slots[k].data)[i] = pattern(k, i);
+    }
+    for (int k = 7; k > 0; k--)
+        ops->commit(p.a, a, &slots[k]);
+    cr_assert_eq(ops->progress(p.b, 100), 0);
+    ops->commit(p.a, a, &slots[0]);
+    cr_assert_eq(ops->progress(p.b, 100), 8);
+    for (uint64_t k = 0; k < 8; k++)
+        cr_assert(get(p.b, b, k, k * 20));
+    cluster_close(&p.cluster);
+}
+
+Test(shm_streams, full_queue_waits_and_goes_on) {
+    struct pair p;
+    pair_open(&p);
+    struct cluster_owner oa = {0}, ob = {0};
+    struct transport_stream *a = stream(p.a, 1, 0, &oa), *b = stream(p.b, 0, 0, &ob);
+    const uint64_t total = 5 * SHM_FIFO_ENTRIES;
+    for (uint64_t k = 0; k < total; k++)
+        ops->expect(p.b, b, 16);
+    ops->progress(p.a, 1000);
+    uint64_t sent = 0;
+    while (sent < total && put(p.a, a, sent, 16) == TRANSPORT_OK)
+        sent++;
+    cr_assert_gt(sent, SHM_FIFO_ENTRIES);
+    cr_assert(ops->arm(p.a));
+    for (uint64_t k = 0; k < total;) {
+        ops->progress(p.b, 10);
+        cr_assert_not(ops->arm(p.a), "room came and arm did not notice");
+        ops->progress(p.a, 10);
+        while (sent < total && put(p.a, a, sent, 16) == TRANSPORT_OK)
+            sent++;
+        while (get(p.b, b, k, 16))
+            k++;
+    }
+    cluster_close(&p.cluster);
+}
+
+Test(shm_streams, message_before_its_stream_is_kept) {
+    struct pair p;
+    pair_open(&p);
+    struct cluster_owner oa = {0}, ob = {0};
+    struct transport_stream *a = stream(p.a, 1, 9, &oa);
+    cr_assert_eq(put(p.a, a, 1, 20), TRANSPORT_OK);
+    cr_assert_eq(put(p.a, a, 2, 200), TRANSPORT_OK);
+    ops->progress(p.b, 100);
+    ops->stream_close(p.a, a); /* what was sent is on its way */
+    struct transport_stream *b = stream(p.b, 0, 9, &ob);
+    cr_assert_eq(ob.arrived, 0);
+    cr_assert(get(p.b, b, 1, 20));
+    cr_assert(get(p.b, b, 2, 200));
+    cluster_close(&p.cluster);
+}
+
+Test(shm_streams, closed_streams_give_slots_back) {
+    struct pair p;
+    pair_open(&p);
+    for (uint32_t channel = 0; channel < 500; channel++) {
+        struct cluster_owner oa = {0}, ob = {0};
+        struct transport_stream *a = stream(p.a, 1, channel, &oa);
+        struct transport_stream *b = stream(p.b, 0, channel, &ob);
+        for (uint64_t k = 0; k < 10; k++)
+            cr_assert_eq(put(p.a, a, k, 500), TRANSPORT_OK, "channel %u, message %d", channel,
+                         (int)k);
+        struct transport_slot open;
+        struct transport_header header = {.length = 500};
+        cr_assert_eq(ops->reserve(p.a, a, &header, &open), TRANSPORT_OK);
+        if (channel % 2) { /* closed before, or after, the messages are read */
+            ops->stream_close(p.b, b);
+            ops->progress(p.b, 100);
+        } else {
+            ops->progress(p.b, 100);
+            ops->stream_close(p.b, b);
+        }
+        ops->stream_close(p.a, a);
+        ops->progress(p.a, 100);
+    }
+    const struct shm *shm = (const struct shm *)p.a;
+    cr_assert(shm_harvest((struct shm *)p.a) || true);
+    cr_assert_eq(shm->nsmall, SHM_SMALL_SLOTS);
+    cr_assert_eq(shm->unannounced, 0);
+    cluster_close(&p.cluster);
+}
+
+Test(shm_streams, C34_counters_near_their_ends) {
+    const char *starts[] = {"2147483645", "4294967293", "9223372036854775805"};
+    for (int i = 0; i < 3; i++) {
+        setenv("ROTA_TEST_SEQUENCE_START", starts[i], 1);
+        struct pair p;
+        pair_open(&p);
+        struct cluster_owner oa = {0}, ob = {0};
+        struct transport_stream *a = stream(p.a, 1, 0, &oa), *b = stream(p.b, 0, 0, &ob);
+        flood(&p, a, b, 1000, 40);
+        flood(&p, b == NULL ? a : a, b, 1000, 100);
+        cluster_close(&p.cluster);
+    }
+    unsetenv("ROTA_TEST_SEQUENCE_START");
+}
+
+Test(shm_streams, garbage_is_evidence_not_a_message) {
+    struct pair p;
+    pair_open(&p);
+    struct cluster_owner ob = {0};
+    struct transport_stream *b = stream(p.b, 0, 0, &ob);
+    struct shm_pair *out = ((struct shm *)p.a)->peers[1]->out;
+    out->fifo[0].type = SHM_ENTRY_SLOT;
+    out->fifo[0].slot = SHM_SLOTS;
+    atomic_store(&out->fifo[0].sequence, 1);
+    ops->progress(p.b, 100);
+    cr_assert_eq(p.cluster.ranks[1].failed, 1);
+    cr_assert(strstr(p.cluster.ranks[1].text, "protocol error"));
+    struct transport_arrival arrival;
+    cr_assert_eq(ops->peek(p.b, b, &arrival), TRANSPORT_FAILED);
+    cr_assert_eq(put(p.b, b, 1, 8), TRANSPORT_FAILED);
+    cr_assert_eq(ops->progress(p.b, 100), 0);
+    cluster_close(&p.cluster);
+}

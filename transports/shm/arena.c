@@ -1,0 +1,228 @@
+/* The arena of a rank.
+ *
+ * Design note. The arena is a memfd: it has no name that could be left over, stolen or deleted, and
+ * no /dev/shm that could be full. It is sealed against shrinking, so that no access of a peer can
+ * end in SIGBUS, and, where the kernel knows that seal, against further writable mappings, so that
+ * peers can only read it. */
+#include "transports/shm/arena.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
+static size_t round_up(size_t bytes, size_t unit) {
+    return (bytes + unit - 1) / unit * unit;
+}
+
+/* Lays the fixed parts out and gives the rest to the heap. Returns where the heap begins. */
+static size_t lay_out(struct shm_identity *identity, int nranks) {
+    size_t at = round_up(sizeof(struct shm_head), SHM_PAGE);
+    identity->directory = at;
+    at += round_up((size_t)nranks * sizeof(uint64_t), SHM_PAGE);
+    identity->group_table = at;
+    at += SHM_GROUPS * sizeof(struct shm_group_entry);
+    identity->small_slots = at;
+    at += (size_t)SHM_SMALL_SLOTS * SHM_SMALL_BYTES;
+    identity->large_slots = at;
+    at += (size_t)SHM_LARGE_SLOTS * SHM_LARGE_BYTES;
+    return at;
+}
+
+static rota_status unsupported(int system_error, const char *what) {
+    return error_raise(ROTA_ERR_UNSUPPORTED, "shared memory cannot be used: %s: %s", what,
+                       strerror(system_error));
+}
+
+/* Makes the sealed descriptor. */
+static rota_status create(struct shm_arena *arena) {
+    /* Growing a file beyond the limit would raise SIGXFSZ in the user's process. */
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < SHM_ARENA_BYTES)
+        return unsupported(EFBIG, "the limit on file size (RLIMIT_FSIZE)");
+    arena->fd = memfd_create("rota", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (arena->fd < 0)
+        return unsupported(errno, "memfd_create");
+    if (ftruncate(arena->fd, (off_t)SHM_ARENA_BYTES) != 0)
+        return unsupported(errno, "ftruncate");
+    if (fcntl(arena->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
+        return unsupported(errno, "sealing");
+    void *base = mmap(NULL, SHM_ARENA_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, arena->fd, 0);
+    if (base == MAP_FAILED)
+        return unsupported(errno, "mmap");
+    arena->base = base;
+    /* Older kernels do not know this seal; peers map read-only all the same. */
+    (void)fcntl(arena->fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
+    (void)fcntl(arena->fd, F_ADD_SEALS, F_SEAL_SEAL);
+    return ROTA_OK;
+}
+
+rota_status shm_arena_open(struct shm_arena *arena, const struct net_identity *identity,
+                           int nranks) {
+    *arena = (struct shm_arena){.fd = -1};
+    rota_status status = create(arena);
+    if (status != ROTA_OK)
+        goto close;
+    struct shm_identity own = {.magic = SHM_MAGIC,
+                               .version = SHM_VERSION,
+                               .rank = (uint32_t)identity->rank,
+                               .incarnation = identity->incarnation,
+                               .bytes = SHM_ARENA_BYTES,
+                               .nranks = (uint32_t)nranks,
+                               .groups = SHM_GROUPS};
+    memcpy(own.job, identity->job, sizeof own.job);
+    size_t heap = lay_out(&own, nranks);
+    if (heap >= SHM_ARENA_BYTES) {
+        status = error_raise(ROTA_ERR_UNSUPPORTED,
+                             "shared memory cannot be used: %d ranks are too many", nranks);
+        goto close;
+    }
+    arena->head = (struct shm_head *)(void *)arena->base;
+    arena->head->identity = own;
+    arena->free_room = 16;
+    arena->free = malloc(arena->free_room * sizeof *arena->free);
+    if (!arena->free) {
+        status = error_raise(ROTA_ERR_MEMORY, "out of memory");
+        goto close;
+    }
+    arena->free[0] = (struct shm_free_range){heap, SHM_ARENA_BYTES - heap};
+    arena->nfree = 1;
+    return ROTA_OK;
+close:
+    shm_arena_close(arena);
+    return status;
+}
+
+void shm_arena_close(struct shm_arena *arena) {
+    if (arena->base)
+        munmap(arena->base, SHM_ARENA_BYTES);
+    if (arena->fd >= 0)
+        close(arena->fd);
+    free(arena->free);
+    *arena = (struct shm_arena){.fd = -1};
+}
+
+size_t shm_arena_allocate(struct shm_arena *arena, size_t bytes) {
+    bytes = round_up(bytes, SHM_PAGE);
+    for (size_t i = 0; i < arena->nfree; i++) {
+        struct shm_free_range *range = &arena->free[i];
+        if (range->bytes < bytes)
+            continue;
+        size_t offset = range->offset;
+        range->offset += bytes;
+        range->bytes -= bytes;
+        if (range->bytes == 0) {
+            memmove(range, range + 1, (arena->nfree - i - 1) * sizeof *range);
+            arena->nfree--;
+        }
+        return offset;
+    }
+    return 0;
+}
+
+void shm_arena_free(struct shm_arena *arena, size_t offset, size_t bytes) {
+    bytes = round_up(bytes, SHM_PAGE);
+    size_t i = 0;
+    while (i < arena->nfree && arena->free[i].offset < offset)
+        i++;
+    bool joins_left = i > 0 && arena->free[i - 1].offset + arena->free[i - 1].bytes == offset;
+    bool joins_right = i < arena->nfree && offset + bytes == arena->free[i].offset;
+    if (joins_left) {
+        arena->free[i - 1].bytes += bytes;
+        if (joins_right) {
+            arena->free[i - 1].bytes += arena->free[i].bytes;
+            memmove(&arena->free[i], &arena->free[i + 1],
+                    (arena->nfree - i - 1) * sizeof *arena->free);
+            arena->nfree--;
+        }
+        return;
+    }
+    if (joins_right) {
+        arena->free[i].offset = offset;
+        arena->free[i].bytes += bytes;
+        return;
+    }
+    if (arena->nfree == arena->free_room) {
+        struct shm_free_range *more =
+            realloc(arena->free, 2 * arena->free_room * sizeof *arena->free);
+        if (!more)
+            return; /* the range is lost to later allocations, which is safe */
+        arena->free = more;
+        arena->free_room *= 2;
+    }
+    memmove(&arena->free[i + 1], &arena->free[i], (arena->nfree - i) * sizeof *arena->free);
+    arena->free[i] = (struct shm_free_range){offset, bytes};
+    arena->nfree++;
+}
+
+const void *shm_map_at(const struct shm_map *map, uint64_t offset, size_t bytes) {
+    if (offset % SHM_LINE != 0 || offset > map->bytes || bytes > map->bytes - offset)
+        return NULL;
+    return map->base + offset;
+}
+
+/* Whether a mapped arena is what it should be; NULL or the reason. */
+static const char *check_head(const struct shm_map *map, const struct net_identity *own, int rank,
+                              uint64_t incarnation, int nranks) {
+    const struct shm_identity *peer = &map->head->identity;
+    if (peer->magic != SHM_MAGIC)
+        return "the peer's descriptor is no arena";
+    if (peer->version != SHM_VERSION)
+        return "the peer's arena has another layout";
+    if (peer->rank != (uint32_t)rank || peer->incarnation != incarnation)
+        return "the peer's arena belongs to another rank";
+    if (memcmp(peer->job, own->job, sizeof peer->job) != 0)
+        return "the peer's arena belongs to another job";
+    if (peer->bytes != map->bytes || peer->nranks != (uint32_t)nranks || peer->groups > SHM_GROUPS)
+        return "the head of the peer's arena contradicts itself";
+    if (!shm_map_at(map, peer->directory, (size_t)nranks * sizeof(uint64_t)) ||
+        !shm_map_at(map, peer->group_table, peer->groups * sizeof(struct shm_group_entry)) ||
+        !shm_map_at(map, peer->small_slots, (size_t)SHM_SMALL_SLOTS * SHM_SMALL_BYTES) ||
+        !shm_map_at(map, peer->large_slots, (size_t)SHM_LARGE_SLOTS * SHM_LARGE_BYTES))
+        return "the head of the peer's arena points outside";
+    return NULL;
+}
+
+const char *shm_map_open(struct shm_map *map, int fd, const struct net_identity *own, int rank,
+                         uint64_t incarnation, int nranks, int *system_error) {
+    *map = (struct shm_map){0};
+    *system_error = 0;
+    struct stat file;
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || fstat(fd, &file) != 0) {
+        *system_error = errno;
+        return "the peer's descriptor is no memfd";
+    }
+    if (!(seals & F_SEAL_SHRINK))
+        return "the peer's arena is not sealed against shrinking";
+    if (file.st_size < (off_t)sizeof(struct shm_head) || file.st_size > (off_t)1 << 40)
+        return "the peer's arena has a wrong size";
+    void *base = mmap(NULL, (size_t)file.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED) {
+        *system_error = errno;
+        return "the peer's arena cannot be mapped";
+    }
+    map->base = base;
+    map->bytes = (size_t)file.st_size;
+    map->head = base;
+    const char *reason = check_head(map, own, rank, incarnation, nranks);
+    if (reason)
+        shm_map_close(map);
+    return reason;
+}
+
+void shm_map_close(struct shm_map *map) {
+    if (map->base)
+        munmap((void *)(uintptr_t)map->base, map->bytes);
+    *map = (struct shm_map){0};
+}

@@ -1,0 +1,130 @@
+/* What ranks see of each other in shared memory.
+ *
+ * Each rank owns one arena, which nobody else can write: peers map it read-only. So every shared
+ * line has one writer, and what a reader has to say about a writer's data (how far it has read,
+ * which slots it gave back) stands in the reader's own arena. Lines that different cores write are
+ * 128 bytes apart, because processors fetch them in pairs.
+ *
+ * An arena holds, in this order: the head; the directory, from rank to its pair block; the table of
+ * native groups; the two slot pools; and the heap, from which pair blocks and group areas come.
+ * Pages that were never touched cost nothing. */
+#ifndef TRANSPORTS_SHM_LAYOUT_H
+#define TRANSPORTS_SHM_LAYOUT_H
+
+#include "base/doorbell.h"
+#include "transports/transport.h"
+
+#define SHM_MAGIC 0x306d687361746f72ull /* "rotashm0", little endian */
+#define SHM_VERSION 1
+#define SHM_LINE 128
+#define SHM_PAGE 4096
+
+#define SHM_ARENA_BYTES ((size_t)256 << 20) /* of address space */
+
+/* Slots for payloads that do not fit into an entry. Small ones may travel unannounced. */
+#define SHM_SMALL_BYTES 4096
+#define SHM_SMALL_SLOTS 256
+#define SHM_LARGE_BYTES 65536
+#define SHM_LARGE_SLOTS 64
+#define SHM_SLOTS (SHM_SMALL_SLOTS + SHM_LARGE_SLOTS)
+
+#define SHM_FIFO_ENTRIES 256 /* a power of two */
+#define SHM_RELEASE_RING 512 /* a power of two above SHM_SLOTS: it cannot overflow */
+_Static_assert(SHM_RELEASE_RING > SHM_SLOTS, "every slot may be given back before a harvest");
+
+#define SHM_GROUPS 512 /* native groups that exist at one time */
+#define SHM_INLINE_BYTES 48
+
+/* First line of an arena: written before the arena is shown to anybody. */
+struct shm_identity {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t rank;
+    uint64_t incarnation;
+    uint8_t job[16];
+    uint64_t bytes;
+    uint32_t nranks;
+    uint32_t groups;
+    uint64_t directory; /* offsets in the arena */
+    uint64_t group_table;
+    uint64_t small_slots;
+    uint64_t large_slots;
+    uint8_t unused[40];
+};
+_Static_assert(sizeof(struct shm_identity) == SHM_LINE, "one line");
+
+struct shm_head {
+    struct shm_identity identity;
+    struct doorbell_line bell;
+    struct {
+        /* Not 0 while a sender of this rank waits for slots or room: readers ring when they give
+         * something back. Raised before the doorbell is armed. */
+        _Atomic uint32_t wanted;
+        uint8_t unused[124];
+    } room;
+    struct {
+        _Atomic uint32_t used; /* entries of the group table that were ever used */
+        uint8_t unused[124];
+    } groups;
+};
+_Static_assert(sizeof(struct shm_head) == 4 * SHM_LINE, "four lines");
+
+enum shm_entry_type {
+    SHM_ENTRY_INLINE = 1, /* a message; payload in the entry */
+    SHM_ENTRY_SLOT,       /* a message; payload in a slot of the sender's */
+    SHM_ENTRY_REQUEST,    /* header of a message that may not travel yet */
+    SHM_ENTRY_GRANT       /* so many messages of the stream have been announced */
+};
+
+/* One entry of a pair's queue. */
+struct shm_entry {
+    /* Number of the entry, from 1: the last word written (release), the first read (acquire). */
+    _Atomic uint64_t sequence;
+    uint32_t type;
+    uint32_t slot;
+    struct transport_key key;
+    struct transport_header header;
+    union {
+        uint8_t data[SHM_INLINE_BYTES];
+        uint64_t count; /* REQUEST: number of the message in its stream; GRANT: announced */
+    } body;
+};
+_Static_assert(sizeof(struct shm_entry) == SHM_LINE, "one line");
+
+/* What one rank writes for one other. */
+struct shm_pair {
+    struct {
+        _Atomic uint64_t consumed;        /* entries read of the other's queue */
+        _Atomic uint64_t released;        /* slots given back to the other */
+        _Atomic uint64_t inline_released; /* messages without slot that were released */
+        uint8_t unused[104];
+    } ack;
+    /* Numbers of the slots given back, by count of `released`. */
+    _Atomic uint16_t slots[SHM_RELEASE_RING];
+    struct shm_entry fifo[SHM_FIFO_ENTRIES];
+};
+_Static_assert(sizeof(struct shm_pair) ==
+                   SHM_LINE + SHM_RELEASE_RING * 2 + SHM_FIFO_ENTRIES * SHM_LINE,
+               "whole lines");
+
+/* One entry of the table by which the members of a native group find each other. */
+struct shm_group_entry {
+    /* Generation of the entry's use << 8 | enum shm_group_state. Written last on each change; a
+     * reader that sees the same word before and after reading the rest read one use. */
+    _Atomic uint64_t state;
+    _Atomic uint64_t key; /* communicator << 32 | generation */
+    _Atomic uint64_t area;
+    _Atomic uint32_t forms; /* what the area has room for */
+    _Atomic uint32_t closed;
+    uint8_t unused[96];
+};
+_Static_assert(sizeof(struct shm_group_entry) == SHM_LINE, "one line");
+
+enum shm_group_state {
+    SHM_GROUP_FREE = 0,
+    SHM_GROUP_OPENED,    /* this member exists */
+    SHM_GROUP_CONNECTED, /* and sees all others: final */
+    SHM_GROUP_FAILED     /* and does not take part: final */
+};
+
+#endif

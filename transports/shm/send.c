@@ -1,0 +1,396 @@
+/* The sending side of streams: slots, credit, and the queue to each peer. */
+#include "transports/shm/shm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Small slots that such messages may hold at one time; the others are for announced ones, so those
+ * never starve. */
+#define UNANNOUNCED_SLOTS (SHM_SMALL_SLOTS * 3 / 4)
+/* Messages without slot that a peer may hold unreleased: bounds its memory. */
+#define INLINE_LIMIT 16384
+
+/* -- entries --------------------------------------------------------------------------------- */
+
+/* The next entry of the queue to a peer; NULL while it is full. */
+static struct shm_entry *entry_begin(struct shm_peer *peer) {
+    if (peer->published - peer->consumed_seen >= SHM_FIFO_ENTRIES) {
+        /* Acquire: partner is the release store in shm_peer_read. */
+        peer->consumed_seen = atomic_load_explicit(&peer->in->ack.consumed, memory_order_acquire);
+        if (peer->published - peer->consumed_seen >= SHM_FIFO_ENTRIES)
+            return NULL;
+    }
+    return &peer->out->fifo[peer->published % SHM_FIFO_ENTRIES];
+}
+
+static void entry_publish(struct shm_peer *peer, struct shm_entry *entry) {
+    /* Release: partner is the acquire load in shm_peer_read. */
+    atomic_store_explicit(&entry->sequence, ++peer->published, memory_order_release);
+}
+
+static void ring(const struct shm_peer *peer) {
+    doorbell_ring(shm_peer_bell(peer), peer->event_fd);
+}
+
+/* -- notes: grants and requests -------------------------------------------------------------- */
+
+static void notes_remove(struct transport_stream *stream) {
+    if (!stream->notes_back)
+        return;
+    *stream->notes_back = stream->notes_next;
+    if (stream->notes_next)
+        stream->notes_next->notes_back = stream->notes_back;
+    stream->notes_back = NULL;
+    stream->notes_next = NULL;
+}
+
+/* Writes what is due; false when the queue is full. */
+static bool notes_write(struct transport_stream *stream) {
+    struct shm_peer *peer = stream->peer;
+    if (stream->grant_due) {
+        struct shm_entry *entry = entry_begin(peer);
+        if (!entry)
+            return false;
+        entry->type = SHM_ENTRY_GRANT;
+        entry->key = stream->id.key;
+        entry->body.count = stream->granted;
+        entry_publish(peer, entry);
+        stream->grant_due = false;
+    }
+    if (stream->request_due) {
+        struct shm_entry *entry = entry_begin(peer);
+        if (!entry)
+            return false;
+        entry->type = SHM_ENTRY_REQUEST;
+        entry->key = stream->id.key;
+        entry->header = stream->request_header;
+        entry->body.count = stream->sent;
+        entry_publish(peer, entry);
+        stream->request_due = false;
+    }
+    return true;
+}
+
+void shm_note(struct shm *shm, struct transport_stream *stream) {
+    struct shm_peer *peer = stream->peer;
+    if (stream->notes_back)
+        return; /* waits already */
+    if (notes_write(stream)) {
+        ring(peer);
+        return;
+    }
+    stream->notes_next = peer->notes;
+    stream->notes_back = &peer->notes;
+    if (peer->notes)
+        peer->notes->notes_back = &stream->notes_next;
+    peer->notes = stream;
+    shm_update_wanted(shm);
+}
+
+/* -- slots ----------------------------------------------------------------------------------- */
+
+static void slot_free(struct shm *shm, int32_t slot) {
+    if (slot < 0)
+        return;
+    if (shm->slot_unannounced[slot]) {
+        shm->slot_unannounced[slot] = false;
+        shm->unannounced--;
+    }
+    if (slot >= SHM_SMALL_SLOTS)
+        shm->large_free[shm->nlarge++] = (uint16_t)slot;
+    else
+        shm->small_free[shm->nsmall++] = (uint16_t)slot;
+}
+
+static void *slot_data(struct shm *shm, int32_t slot) {
+    const struct shm_identity *identity = &shm->arena.head->identity;
+    if (slot >= SHM_SMALL_SLOTS)
+        return shm_arena_at(&shm->arena, identity->large_slots +
+                                             (size_t)(slot - SHM_SMALL_SLOTS) * SHM_LARGE_BYTES);
+    return shm_arena_at(&shm->arena, identity->small_slots + (size_t)slot * SHM_SMALL_BYTES);
+}
+
+static bool harvest_peer(struct shm *shm, struct shm_peer *peer) {
+    /* Acquire: partner is the release store in message_release. */
+    uint64_t released = atomic_load_explicit(&peer->in->ack.released, memory_order_acquire);
+    if (released == peer->harvested)
+        return false;
+    if (released - peer->harvested > SHM_SLOTS)
+        return false; /* no such count can be right: that peer's slots stay lost */
+    for (; peer->harvested != released; peer->harvested++) {
+        uint16_t slot = atomic_load_explicit(&peer->in->slots[peer->harvested % SHM_RELEASE_RING],
+                                             memory_order_relaxed);
+        if (slot < SHM_SLOTS && shm->slot_holder[slot] == peer->rank) {
+            shm->slot_holder[slot] = -1;
+            slot_free(shm, slot);
+        }
+    }
+    return true;
+}
+
+bool shm_harvest(struct shm *shm) {
+    bool any = false;
+    for (int i = 0; i < shm->nconnected; i++)
+        any |= harvest_peer(shm, shm->connected[i]);
+    return any;
+}
+
+bool shm_room_came(const struct shm *shm) {
+    for (int i = 0; i < shm->nconnected; i++) {
+        const struct shm_peer *peer = shm->connected[i];
+        if (shm->waiting &&
+            atomic_load_explicit(&peer->in->ack.released, memory_order_acquire) != peer->harvested)
+            return true;
+        if ((peer->notes || peer->ready) &&
+            atomic_load_explicit(&peer->in->ack.consumed, memory_order_acquire) !=
+                peer->consumed_seen)
+            return true;
+    }
+    return false;
+}
+
+/* Takes a slot for `length` bytes, -1 when there is none. Unannounced messages take small ones
+ * from their share. */
+static int32_t slot_take(struct shm *shm, size_t length, bool announced) {
+    bool small = length <= SHM_SMALL_BYTES;
+    if (small && !announced && shm->unannounced >= UNANNOUNCED_SLOTS)
+        return -1;
+    if (small && shm->nsmall > 0) {
+        int32_t slot = shm->small_free[--shm->nsmall];
+        if (!announced) {
+            shm->slot_unannounced[slot] = true;
+            shm->unannounced++;
+        }
+        return slot;
+    }
+    if (announced && shm->nlarge > 0)
+        return shm->large_free[--shm->nlarge];
+    return -1;
+}
+
+/* -- waiting senders ------------------------------------------------------------------------- */
+
+static void waiting_remove(struct transport_stream *stream) {
+    if (!stream->waiting_back)
+        return;
+    *stream->waiting_back = stream->waiting_next;
+    if (stream->waiting_next)
+        stream->waiting_next->waiting_back = stream->waiting_back;
+    stream->waiting_back = NULL;
+    stream->waiting_next = NULL;
+}
+
+static void waiting_add(struct shm *shm, struct transport_stream *stream) {
+    if (stream->waiting_back)
+        return;
+    stream->waiting_next = shm->waiting;
+    stream->waiting_back = &shm->waiting;
+    if (shm->waiting)
+        shm->waiting->waiting_back = &stream->waiting_next;
+    shm->waiting = stream;
+    shm_update_wanted(shm);
+}
+
+void shm_update_wanted(struct shm *shm) {
+    uint32_t wanted = shm->waiting != NULL;
+    for (int i = 0; i < shm->nconnected && !wanted; i++)
+        wanted = shm->connected[i]->notes || shm->connected[i]->ready;
+    _Atomic uint32_t *word = &shm->arena.head->room.wanted;
+    /* Ordered before a later sleep by doorbell_arm; partner: ring_for_room. */
+    if (atomic_load_explicit(word, memory_order_relaxed) != wanted)
+        atomic_store_explicit(word, wanted, memory_order_release);
+}
+
+void shm_stream_wake(struct shm *shm, struct transport_stream *stream) {
+    if (!stream->waiting_back)
+        return;
+    waiting_remove(stream);
+    shm_update_wanted(shm);
+    shm->host->writable(stream->owner);
+}
+
+void shm_wake_waiting(struct shm *shm) {
+    /* A call-back may put its stream back, or close any stream: go on with a list of its own. */
+    struct transport_stream *list = shm->waiting;
+    shm->waiting = NULL;
+    if (list)
+        list->waiting_back = &list;
+    while (list) {
+        struct transport_stream *stream = list;
+        waiting_remove(stream);
+        shm->host->writable(stream->owner);
+    }
+    shm_update_wanted(shm);
+}
+
+/* -- sending --------------------------------------------------------------------------------- */
+
+static struct shm_outgoing *outgoing_take(struct shm *shm) {
+    struct shm_outgoing *outgoing = shm->spare_outgoing;
+    if (outgoing) {
+        shm->spare_outgoing = outgoing->next;
+        shm->nspare_outgoing--;
+        return outgoing;
+    }
+    return malloc(sizeof *outgoing);
+}
+
+static void outgoing_put(struct shm *shm, struct shm_outgoing *outgoing) {
+    if (shm->nspare_outgoing >= SHM_SPARE_NODES) {
+        free(outgoing);
+        return;
+    }
+    outgoing->next = shm->spare_outgoing;
+    shm->spare_outgoing = outgoing;
+    shm->nspare_outgoing++;
+}
+
+/* Whether a message without slot may be added to those the peer holds. */
+static bool inline_room(struct shm_peer *peer) {
+    if (peer->inline_sent - peer->inline_released_seen < INLINE_LIMIT)
+        return true;
+    peer->inline_released_seen =
+        atomic_load_explicit(&peer->in->ack.inline_released, memory_order_acquire);
+    return peer->inline_sent - peer->inline_released_seen < INLINE_LIMIT;
+}
+
+/* Asks the receiver once per message for permission, and waits. */
+static enum transport_result wait_for_grant(struct shm *shm, struct transport_stream *stream,
+                                            const struct transport_header *header) {
+    waiting_add(shm, stream);
+    if (!stream->request_sent) {
+        stream->request_sent = true;
+        stream->request_header = *header;
+        stream->request_due = true;
+        shm_note(shm, stream);
+    }
+    return TRANSPORT_AGAIN;
+}
+
+enum transport_result shm_reserve(struct transport *transport, struct transport_stream *stream,
+                                  const struct transport_header *header,
+                                  struct transport_slot *slot) {
+    struct shm *shm = shm_of(transport);
+    struct shm_peer *peer = stream->peer;
+    if (peer->failed || header->length > SHM_LARGE_BYTES)
+        return TRANSPORT_FAILED;
+    size_t length = (size_t)header->length;
+    bool announced = stream->sent < stream->known;
+    bool in_entry = length <= SHM_INLINE_BYTES;
+    if (!announced) {
+        bool eager = length <= transport->caps.eager_bytes &&
+                     stream->sent - stream->known < SHM_WINDOW && (!in_entry || inline_room(peer));
+        if (!eager)
+            return wait_for_grant(shm, stream, header);
+    }
+    int32_t taken = -1;
+    if (!in_entry) {
+        taken = slot_take(shm, length, announced);
+        if (taken < 0 && shm_harvest(shm))
+            taken = slot_take(shm, length, announced);
+        if (taken < 0 && !announced)
+            return wait_for_grant(shm, stream, header);
+        if (taken < 0) {
+            waiting_add(shm, stream);
+            return TRANSPORT_AGAIN;
+        }
+    }
+    struct shm_outgoing *outgoing = outgoing_take(shm);
+    if (!outgoing) {
+        slot_free(shm, taken);
+        return TRANSPORT_FAILED;
+    }
+    outgoing->next = NULL;
+    outgoing->key = stream->id.key;
+    outgoing->header = *header;
+    outgoing->slot = taken;
+    outgoing->committed = false;
+    *stream->reserved_tail = outgoing;
+    stream->reserved_tail = &outgoing->next;
+    stream->sent++;
+    stream->request_sent = stream->request_due = false;
+    slot->data = taken < 0 ? outgoing->data : slot_data(shm, taken);
+    slot->length = length;
+    slot->handle = outgoing;
+    return TRANSPORT_OK;
+}
+
+/* Writes one message into the queue; false when that is full. */
+static bool message_write(struct shm *shm, struct shm_peer *peer,
+                          const struct shm_outgoing *outgoing) {
+    struct shm_entry *entry = entry_begin(peer);
+    if (!entry)
+        return false;
+    entry->key = outgoing->key;
+    entry->header = outgoing->header;
+    if (outgoing->slot < 0) {
+        entry->type = SHM_ENTRY_INLINE;
+        memcpy(entry->body.data, outgoing->data, sizeof entry->body.data);
+        peer->inline_sent++;
+    } else {
+        entry->type = SHM_ENTRY_SLOT;
+        entry->slot = (uint32_t)outgoing->slot;
+        shm->slot_holder[outgoing->slot] = peer->rank;
+    }
+    entry_publish(peer, entry);
+    shm->transport.counters.messages_sent++;
+    shm->transport.counters.bytes_sent += outgoing->header.length;
+    shm->transport.counters.wire_bytes_sent += outgoing->header.length;
+    return true;
+}
+
+int shm_peer_pump(struct shm *shm, struct shm_peer *peer) {
+    uint64_t before = peer->published;
+    while (peer->notes && notes_write(peer->notes))
+        notes_remove(peer->notes);
+    while (!peer->notes && peer->ready && message_write(shm, peer, peer->ready)) {
+        struct shm_outgoing *outgoing = peer->ready;
+        peer->ready = outgoing->next;
+        if (!peer->ready)
+            peer->ready_tail = &peer->ready;
+        outgoing_put(shm, outgoing);
+    }
+    if (peer->published != before)
+        ring(peer);
+    shm_update_wanted(shm);
+    return (int)(peer->published - before);
+}
+
+void shm_commit(struct transport *transport, struct transport_stream *stream,
+                struct transport_slot *slot) {
+    struct shm *shm = shm_of(transport);
+    struct shm_peer *peer = stream->peer;
+    struct shm_outgoing *committed = slot->handle;
+    committed->committed = true;
+    bool wrote = false;
+    while (stream->reserved && stream->reserved->committed) {
+        struct shm_outgoing *outgoing = stream->reserved;
+        stream->reserved = outgoing->next;
+        if (!stream->reserved)
+            stream->reserved_tail = &stream->reserved;
+        outgoing->next = NULL;
+        if (!peer->ready && message_write(shm, peer, outgoing)) {
+            outgoing_put(shm, outgoing);
+            wrote = true;
+            continue;
+        }
+        *peer->ready_tail = outgoing;
+        peer->ready_tail = &outgoing->next;
+        shm_update_wanted(shm);
+    }
+    if (wrote)
+        ring(peer);
+}
+
+void shm_stream_stop_sending(struct shm *shm, struct transport_stream *stream) {
+    while (stream->reserved) {
+        struct shm_outgoing *outgoing = stream->reserved;
+        stream->reserved = outgoing->next;
+        slot_free(shm, outgoing->slot);
+        outgoing_put(shm, outgoing);
+    }
+    stream->reserved_tail = &stream->reserved;
+    waiting_remove(stream);
+    notes_remove(stream);
+    shm_update_wanted(shm);
+}

@@ -1,0 +1,359 @@
+/* Streams, and their receiving side.
+ *
+ * Design note. All streams of a pair share one queue of entries. The reader moves each entry at
+ * once into its stream's own list in private memory, so nobody's message ever waits in the queue
+ * behind one that its reader does not take. Payloads that do not fit into an entry stay in the
+ * sender's slot, and are read there, until they are released.
+ *
+ * Credit. A message may travel when its receiver has announced it, as far as the sender knows
+ * (`known`), or, up to eager_bytes, within a window of unannounced messages per stream. A receiver
+ * grants (tells how many messages it has announced) when a large message is announced, since that
+ * cannot travel without; when half a window has been announced since the last grant; and when the
+ * sender has asked by a request. */
+#include "transports/shm/shm.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct transport_stream *stream_find(struct shm *shm, int rank,
+                                            const struct transport_key *key) {
+    struct shm_stream_id id = {.peer = rank, .key = *key};
+    struct transport_stream *stream = NULL;
+    HASH_FIND(hh, shm->streams, &id, sizeof id, stream);
+    return stream;
+}
+
+static struct transport_stream *stream_make(struct shm *shm, struct shm_peer *peer,
+                                            const struct transport_key *key) {
+    struct transport_stream *stream = calloc(1, sizeof *stream);
+    if (!stream)
+        return NULL;
+    stream->id = (struct shm_stream_id){.peer = peer->rank, .key = *key};
+    stream->peer = peer;
+    stream->tail = &stream->head;
+    stream->reserved_tail = &stream->reserved;
+    HASH_ADD(hh, shm->streams, id, sizeof stream->id, stream);
+    return stream;
+}
+
+static bool grave_find(const struct shm *shm, int rank, const struct transport_key *key) {
+    struct shm_stream_id id = {.peer = rank, .key = *key};
+    struct shm_grave *grave = NULL;
+    HASH_FIND(hh, shm->graves, &id, sizeof id, grave);
+    return grave != NULL;
+}
+
+/* Remembers that a stream was closed, in place of the oldest closed one. */
+static void grave_add(struct shm *shm, const struct shm_stream_id *id) {
+    if (!shm->grave_ring)
+        shm->grave_ring = calloc(SHM_GRAVES, sizeof *shm->grave_ring);
+    if (!shm->grave_ring || grave_find(shm, id->peer, &id->key))
+        return;
+    struct shm_grave *grave = &shm->grave_ring[shm->grave_next % SHM_GRAVES];
+    if (shm->grave_next >= SHM_GRAVES)
+        HASH_DEL(shm->graves, grave);
+    shm->grave_next = shm->grave_next + 1 < 2 * SHM_GRAVES ? shm->grave_next + 1 : SHM_GRAVES;
+    grave->id = *id;
+    HASH_ADD(hh, shm->graves, id, sizeof grave->id, grave);
+}
+
+rota_status shm_stream_open(struct transport *transport, int rank, const struct transport_key *key,
+                            void *owner, struct transport_stream **stream) {
+    struct shm *shm = shm_of(transport);
+    if (shm_state(shm, rank) != SHM_PEER_ESTABLISHED)
+        return error_raise(ROTA_ERR_INTERNAL, "rank %d is not connected by shared memory", rank);
+    struct transport_stream *found = stream_find(shm, rank, key);
+    if (!found)
+        found = stream_make(shm, shm->peers[rank], key);
+    if (!found)
+        return error_raise(ROTA_ERR_MEMORY, "out of memory");
+    if (found->open)
+        return error_raise(ROTA_ERR_INTERNAL, "the stream is open already");
+    found->open = true;
+    found->owner = owner;
+    *stream = found;
+    return ROTA_OK;
+}
+
+/* -- giving back ----------------------------------------------------------------------------- */
+
+/* Tells the sender that a payload is no longer read, and forgets the message. */
+static void message_release(struct shm *shm, struct shm_peer *peer, int32_t slot) {
+    struct shm_pair *out = peer->out;
+    if (slot < 0) {
+        atomic_store_explicit(&out->ack.inline_released, ++peer->inline_released,
+                              memory_order_release);
+        return;
+    }
+    (void)shm;
+    atomic_store_explicit(&out->slots[peer->released % SHM_RELEASE_RING], (uint16_t)slot,
+                          memory_order_relaxed);
+    /* Release: the loads of the payload come before the sender's next stores to the slot; partner
+     * is the load in shm_harvest. */
+    atomic_store_explicit(&out->ack.released, ++peer->released, memory_order_release);
+}
+
+/* Wakes a sleeping sender when it waits for what was just given back. */
+static void ring_for_room(const struct shm_peer *peer) {
+    if (!doorbell_must_ring(shm_peer_bell(peer)))
+        return;
+    /* `wanted` was raised before `armed` was seen raised. */
+    atomic_thread_fence(memory_order_acquire);
+    if (atomic_load_explicit(&peer->map.head->room.wanted, memory_order_relaxed))
+        doorbell_write(peer->event_fd);
+}
+
+static struct shm_message *message_take(struct shm *shm) {
+    struct shm_message *message = shm->spare_messages;
+    if (message) {
+        shm->spare_messages = message->next;
+        shm->nspare_messages--;
+        return message;
+    }
+    return malloc(sizeof *message);
+}
+
+static void message_put(struct shm *shm, struct shm_message *message) {
+    if (shm->nspare_messages >= SHM_SPARE_NODES) {
+        free(message);
+        return;
+    }
+    message->next = shm->spare_messages;
+    shm->spare_messages = message;
+    shm->nspare_messages++;
+}
+
+static struct shm_message *message_pop(struct transport_stream *stream) {
+    struct shm_message *message = stream->head;
+    stream->head = message->next;
+    if (!stream->head)
+        stream->tail = &stream->head;
+    return message;
+}
+
+void shm_stream_close(struct transport *transport, struct transport_stream *stream) {
+    struct shm *shm = shm_of(transport);
+    struct shm_peer *peer = stream->peer;
+    bool any = stream->head != NULL;
+    while (stream->head) {
+        struct shm_message *message = message_pop(stream);
+        message_release(shm, peer, message->slot);
+        message_put(shm, message);
+    }
+    if (any)
+        ring_for_room(peer);
+    shm_stream_stop_sending(shm, stream);
+    if (peer->last == stream)
+        peer->last = NULL;
+    grave_add(shm, &stream->id);
+    HASH_DEL(shm->streams, stream);
+    free(stream);
+}
+
+void shm_streams_free(struct shm *shm) {
+    struct transport_stream *stream = shm->streams;
+    while (stream) {
+        struct transport_stream *next = stream->hh.next;
+        while (stream->head)
+            free(message_pop(stream));
+        shm_stream_stop_sending(shm, stream);
+        HASH_DEL(shm->streams, stream);
+        free(stream);
+        stream = next;
+    }
+    HASH_CLEAR(hh, shm->graves);
+    free(shm->grave_ring);
+    while (shm->spare_messages) {
+        struct shm_message *next = shm->spare_messages->next;
+        free(shm->spare_messages);
+        shm->spare_messages = next;
+    }
+    while (shm->spare_outgoing) {
+        struct shm_outgoing *next = shm->spare_outgoing->next;
+        free(shm->spare_outgoing);
+        shm->spare_outgoing = next;
+    }
+}
+
+/* -- receiving ------------------------------------------------------------------------------- */
+
+static void grant(struct shm *shm, struct transport_stream *stream) {
+    stream->granted = stream->announced;
+    stream->grant_due = true;
+    shm_note(shm, stream);
+}
+
+void shm_expect(struct transport *transport, struct transport_stream *stream, size_t length) {
+    struct shm *shm = shm_of(transport);
+    stream->announced++;
+    bool asked = stream->requested && stream->announced > stream->request_number;
+    bool large = length > transport->caps.eager_bytes && stream->announced > stream->arrived;
+    if (asked || large || stream->announced - stream->granted >= SHM_WINDOW / 2)
+        grant(shm, stream);
+    if (asked)
+        stream->requested = false;
+}
+
+enum transport_result shm_peek(struct transport *transport, struct transport_stream *stream,
+                               struct transport_arrival *arrival) {
+    (void)transport;
+    struct shm_message *message = stream->head;
+    if (!message)
+        return stream->peer->failed ? TRANSPORT_FAILED : TRANSPORT_AGAIN;
+    const struct shm_peer *peer = stream->peer;
+    const void *data = message->data;
+    if (message->slot >= SHM_SMALL_SLOTS)
+        data = peer->large_slots + (size_t)(message->slot - SHM_SMALL_SLOTS) * SHM_LARGE_BYTES;
+    else if (message->slot >= 0)
+        data = peer->small_slots + (size_t)message->slot * SHM_SMALL_BYTES;
+    *arrival = (struct transport_arrival){
+        .header = message->header,
+        .pieces = {{.data = (void *)(uintptr_t)data, .length = (size_t)message->header.length}},
+        .kind = &memory_host,
+        .handle = message};
+    return TRANSPORT_OK;
+}
+
+void shm_release(struct transport *transport, struct transport_stream *stream,
+                 struct transport_arrival *arrival) {
+    struct shm *shm = shm_of(transport);
+    (void)arrival; /* the oldest one: there is no other */
+    struct shm_message *message = message_pop(stream);
+    message_release(shm, stream->peer, message->slot);
+    message_put(shm, message);
+    ring_for_room(stream->peer);
+}
+
+bool shm_pending(struct transport *transport, struct transport_stream *stream,
+                 struct transport_header *header) {
+    (void)transport;
+    if (stream->head)
+        *header = stream->head->header;
+    else if (stream->request_known && stream->request_number == stream->arrived)
+        *header = stream->request;
+    else
+        return false;
+    return true;
+}
+
+/* -- reading the queue ----------------------------------------------------------------------- */
+
+static void peer_broken(struct shm *shm, struct shm_peer *peer, const char *evidence) {
+    peer->failed = true;
+    shm->host->peer_failed(shm->host->context, &shm->transport, peer->rank, 0, evidence);
+}
+
+/* Whether an entry is a message this transport could have written. */
+static bool entry_sane(const struct shm_entry *entry) {
+    switch (entry->type) {
+    case SHM_ENTRY_INLINE:
+        return entry->header.length <= SHM_INLINE_BYTES;
+    case SHM_ENTRY_SLOT:
+        return entry->slot < SHM_SLOTS &&
+               entry->header.length <=
+                   (entry->slot < SHM_SMALL_SLOTS ? SHM_SMALL_BYTES : SHM_LARGE_BYTES);
+    case SHM_ENTRY_REQUEST:
+        return entry->header.length <= SHM_LARGE_BYTES;
+    case SHM_ENTRY_GRANT:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void read_message(struct shm *shm, struct transport_stream *stream,
+                         const struct shm_entry *entry) {
+    struct shm_message *message = message_take(shm);
+    if (!message) {
+        peer_broken(shm, stream->peer, "out of memory for a message");
+        return;
+    }
+    message->next = NULL;
+    message->header = entry->header;
+    message->slot = entry->type == SHM_ENTRY_SLOT ? (int32_t)entry->slot : -1;
+    if (entry->type == SHM_ENTRY_INLINE)
+        memcpy(message->data, entry->body.data, sizeof message->data);
+    *stream->tail = message;
+    stream->tail = &message->next;
+    stream->arrived++;
+    if (stream->request_known && stream->arrived > stream->request_number)
+        stream->request_known = stream->requested = false;
+    shm->transport.counters.messages_received++;
+    shm->transport.counters.bytes_received += entry->header.length;
+    shm->transport.counters.wire_bytes_received += entry->header.length;
+    if (stream->open)
+        shm->host->arrived(stream->owner);
+}
+
+static void read_request(struct shm *shm, struct transport_stream *stream,
+                         const struct shm_entry *entry) {
+    stream->request_known = true;
+    stream->request_number = entry->body.count;
+    stream->request = entry->header;
+    stream->requested = stream->announced <= entry->body.count;
+    if (!stream->requested)
+        grant(shm, stream);
+    if (stream->open)
+        shm->host->arrived(stream->owner);
+}
+
+static void read_entry(struct shm *shm, struct shm_peer *peer, const struct shm_entry *entry) {
+    bool message = entry->type == SHM_ENTRY_INLINE || entry->type == SHM_ENTRY_SLOT;
+    struct transport_stream *stream = peer->last;
+    if (!stream || memcmp(&stream->id.key, &entry->key, sizeof entry->key) != 0) {
+        stream = stream_find(shm, peer->rank, &entry->key);
+        if (!stream && grave_find(shm, peer->rank, &entry->key)) {
+            if (message) {
+                message_release(shm, peer,
+                                entry->type == SHM_ENTRY_SLOT ? (int32_t)entry->slot : -1);
+                ring_for_room(peer);
+            }
+            return;
+        }
+        if (!stream)
+            stream = stream_make(shm, peer, &entry->key);
+        if (!stream) {
+            peer_broken(shm, peer, "out of memory for a stream");
+            return;
+        }
+        peer->last = stream;
+    }
+    if (message)
+        read_message(shm, stream, entry);
+    else if (entry->type == SHM_ENTRY_REQUEST)
+        read_request(shm, stream, entry);
+    else if (entry->body.count > stream->known) {
+        stream->known = entry->body.count;
+        shm_stream_wake(shm, stream);
+    }
+}
+
+bool shm_peer_has_entry(const struct shm_peer *peer) {
+    const struct shm_entry *entry = &peer->in->fifo[peer->read % SHM_FIFO_ENTRIES];
+    /* Acquire: partner is the release store in entry_publish. */
+    return atomic_load_explicit(&entry->sequence, memory_order_acquire) == peer->read + 1 &&
+           !peer->failed;
+}
+
+int shm_peer_read(struct shm *shm, struct shm_peer *peer, int budget) {
+    int n = 0;
+    while (n < budget && shm_peer_has_entry(peer)) {
+        const struct shm_entry *entry = &peer->in->fifo[peer->read % SHM_FIFO_ENTRIES];
+        if (!entry_sane(entry)) {
+            peer_broken(shm, peer, "protocol error: an entry in shared memory is no message");
+            break;
+        }
+        peer->read++;
+        n++;
+        read_entry(shm, peer, entry);
+    }
+    if (n > 0) {
+        /* Release: the loads of the entries come before the sender's next stores to them; partner
+         * is the load in entry_begin. */
+        atomic_store_explicit(&peer->out->ack.consumed, peer->read, memory_order_release);
+        ring_for_room(peer);
+    }
+    return n;
+}
