@@ -21,6 +21,16 @@
         memcpy(to, &first, sizeof(first));                                                         \
     } while (0)
 
+static INLINE v_u32 words_widen(v_u16 words) {
+    return (v_u32)_mm256_cvtepu16_epi32((__m128i)words);
+}
+
+static INLINE v_u16 words_narrow(v_u32 v) {
+    __m256i words = (__m256i)v;
+    return (v_u16)_mm_packus_epi32(_mm256_castsi256_si128(words),
+                                   _mm256_extracti128_si256(words, 1));
+}
+
 static INLINE v_f32 half_widen(v_u16 half) {
     return (v_f32)_mm256_cvtph_ps((__m128i)half);
 }

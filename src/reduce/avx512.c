@@ -43,6 +43,14 @@ static INLINE void store_masked(void *to, const void *vector, size_t size, size_
 #define LOAD_TAIL(v, type, from, n) load_masked(&v, sizeof(v), from, (n) * sizeof(type))
 #define STORE_TAIL(v, type, to, n) store_masked(to, &v, sizeof(v), (n) * sizeof(type))
 
+static INLINE v_u32 words_widen(v_u16 words) {
+    return (v_u32)_mm512_cvtepu16_epi32((__m256i)words);
+}
+
+static INLINE v_u16 words_narrow(v_u32 v) {
+    return (v_u16)_mm512_cvtepi32_epi16((__m512i)v);
+}
+
 static INLINE v_f32 half_widen(v_u16 half) {
     return (v_f32)_mm512_cvtph_ps((__m256i)half);
 }

@@ -3,6 +3,9 @@
 #define VECTOR_BYTES 16
 #define ISA scalar
 #include "vectors.h"
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 #define TAIL_COUNT(left) ((void)(left), (size_t)1)
 #define LOAD_TAIL(v, type, from, n)                                                                \
@@ -55,6 +58,32 @@ static inline uint16_t float_to_half(uint32_t bits) {
     }
     return (uint16_t)(sign | half);
 }
+
+#if defined(__SSE2__)
+/* Compilers make of the conversions below 16 scalar moves. */
+static INLINE v_u32 words_widen(v_u16 words) {
+    long long low;
+    memcpy(&low, &words, sizeof(low));
+    return (v_u32)_mm_unpacklo_epi16(_mm_cvtsi64_si128(low), _mm_setzero_si128());
+}
+
+/* Sign-extended, so that the saturation to 16 bits changes nothing. */
+static INLINE v_u16 words_narrow(v_u32 v) {
+    __m128i words = _mm_srai_epi32(_mm_slli_epi32((__m128i)v, 16), 16);
+    long long low = _mm_cvtsi128_si64(_mm_packs_epi32(words, words));
+    v_u16 narrow;
+    memcpy(&narrow, &low, sizeof(narrow));
+    return narrow;
+}
+#else
+static INLINE v_u32 words_widen(v_u16 words) {
+    return __builtin_convertvector(words, v_u32);
+}
+
+static INLINE v_u16 words_narrow(v_u32 v) {
+    return __builtin_convertvector(v, v_u16);
+}
+#endif
 
 static INLINE v_f32 half_widen(v_u16 half) {
     v_u32 v = {half_to_float(half[0]), half_to_float(half[1]), half_to_float(half[2]),
