@@ -1,8 +1,8 @@
 /* Probing the machine by hwloc.
  *
  * The whole machine is loaded, also what a cpuset forbids, so that both totals and usable parts can
- * be told. hwloc's x86 component is left out: it binds the calling thread to each PU in turn, and
- * the kernel's own tables say the same. */
+ * be told. hwloc must not change the binding: its x86 component would bind the calling thread to
+ * each PU in turn, only to learn what the kernel's own tables say too. */
 #include "topology/machine.h"
 #include "base/error.h"
 
@@ -93,11 +93,11 @@ rota_status topo_machine_probe(struct topo_machine *machine) {
     unsigned long flags = HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED;
 #if HWLOC_API_VERSION >= 0x00020500
     flags |= HWLOC_TOPOLOGY_FLAG_DONT_CHANGE_BINDING;
+#else
+    /* Fails where hwloc has no such component, which is as good. */
+    (void)hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
 #endif
-    if (hwloc_topology_set_flags(topology, flags) != 0 ||
-        hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86") !=
-            0 ||
-        hwloc_topology_load(topology) != 0) {
+    if (hwloc_topology_set_flags(topology, flags) != 0 || hwloc_topology_load(topology) != 0) {
         status = error_raise_system(errno, "hwloc cannot load the machine's topology");
         goto destroy;
     }
