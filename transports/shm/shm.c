@@ -117,12 +117,16 @@ static int shm_progress(struct transport *transport, int budget) {
     int events = 0;
     if (shm->nconnecting > 0)
         events += shm_connect_progress(shm);
-    for (int i = 0; i < shm->nconnected && events < budget; i++) {
-        struct shm_peer *peer = shm->connected[i];
-        events += shm_peer_read(shm, peer, READ_TURN);
-        if (peer->notes || peer->ready)
-            events += shm_peer_pump(shm, peer);
-    }
+    int before;
+    do {
+        before = events;
+        for (int i = 0; i < shm->nconnected && events < budget; i++) {
+            struct shm_peer *peer = shm->connected[i];
+            events += shm_peer_read(shm, peer, READ_TURN);
+            if (peer->notes || peer->ready)
+                events += shm_peer_pump(shm, peer);
+        }
+    } while (events != before && events < budget);
     if (shm->waiting && shm_harvest(shm)) {
         shm_wake_waiting(shm);
         events++;

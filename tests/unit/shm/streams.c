@@ -234,7 +234,8 @@ Test(shm_streams, full_queue_waits_and_goes_on) {
     cr_assert(ops->arm(p.a));
     for (uint64_t k = 0; k < total;) {
         ops->progress(p.b, 10);
-        cr_assert_not(ops->arm(p.a), "room came and arm did not notice");
+        if (((struct shm *)p.a)->peers[1]->ready)
+            cr_assert_not(ops->arm(p.a), "room came and arm did not notice");
         ops->progress(p.a, 10);
         while (sent < total && put(p.a, a, sent, 16) == TRANSPORT_OK)
             sent++;
@@ -283,8 +284,8 @@ Test(shm_streams, closed_streams_give_slots_back) {
         ops->stream_close(p.a, a);
         ops->progress(p.a, 100);
     }
-    const struct shm *shm = (const struct shm *)p.a;
-    cr_assert(shm_harvest((struct shm *)p.a) || true);
+    struct shm *shm = (struct shm *)p.a;
+    shm_harvest(shm);
     cr_assert_eq(shm->nsmall, SHM_SMALL_SLOTS);
     cr_assert_eq(shm->unannounced, 0);
     cluster_close(&p.cluster);
@@ -299,7 +300,7 @@ Test(shm_streams, C34_counters_near_their_ends) {
         struct cluster_owner oa = {0}, ob = {0};
         struct transport_stream *a = stream(p.a, 1, 0, &oa), *b = stream(p.b, 0, 0, &ob);
         flood(&p, a, b, 1000, 40);
-        flood(&p, b == NULL ? a : a, b, 1000, 100);
+        flood(&p, a, b, 1000, 100);
         cluster_close(&p.cluster);
     }
     unsetenv("ROTA_TEST_SEQUENCE_START");
