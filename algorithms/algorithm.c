@@ -47,7 +47,7 @@ rota_status algorithm_build(const struct algorithm *algorithm,
     if (request->lanes < 1)
         return error_raise(ROTA_ERR_ARGUMENT, "%s: expected at least 1 lane", algorithm->name);
     if (!algorithm_can(algorithm, request->kind, request->nranks)) {
-        const char *kind = rota_kind_name(request->kind);
+        const char *kind = sched_kind_name(request->kind);
         return error_raise(ROTA_ERR_UNSUPPORTED, "%s has no %s for %d ranks", algorithm->name,
                            kind ? kind : "such kind", request->nranks);
     }

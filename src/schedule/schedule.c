@@ -14,6 +14,19 @@ void sched_free(struct sched *schedule) {
     free(schedule);
 }
 
+const char *sched_kind_name(rota_kind kind) {
+    static const char *const names[] = {
+        [ROTA_KIND_ALL_REDUCE] = "all_reduce",
+        [ROTA_KIND_REDUCE] = "reduce",
+        [ROTA_KIND_BROADCAST] = "broadcast",
+        [ROTA_KIND_ALL_GATHER] = "all_gather",
+        [ROTA_KIND_REDUCE_SCATTER] = "reduce_scatter",
+        [ROTA_KIND_ALL_TO_ALL] = "all_to_all",
+        [ROTA_KIND_BARRIER] = "barrier",
+    };
+    return (unsigned)kind < sizeof names / sizeof *names ? names[kind] : NULL;
+}
+
 bool sched_kind_rooted(rota_kind kind) {
     return kind == ROTA_KIND_REDUCE || kind == ROTA_KIND_BROADCAST;
 }

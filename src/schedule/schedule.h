@@ -98,6 +98,8 @@ struct sched {
 
 void sched_free(struct sched *schedule);
 
+/* "all_reduce", ...: the names of rota_kind_name, for the kinds that have schedules; else NULL. */
+const char *sched_kind_name(rota_kind kind);
 /* Whether the kind has a root / combines values. */
 bool sched_kind_rooted(rota_kind kind);
 bool sched_kind_reduces(rota_kind kind);
