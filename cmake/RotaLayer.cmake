@@ -66,6 +66,9 @@ function(rota_unit_test name)
                        FAIL_REGULAR_EXPRESSION "${ROTA_SANITIZER_REPORTS}")
 endfunction()
 
+# All thread tests, so that a ThreadSanitizer build needs to build nothing else.
+add_custom_target(thread_tests)
+
 # rota_thread_test(NAME SOURCES ... USES ...): a plain program (Criterion aborts under
 # ThreadSanitizer) that exits with 0 on success; label "threads", run in every build.
 function(rota_thread_test name)
@@ -73,6 +76,7 @@ function(rota_thread_test name)
   add_executable(test_${name} ${TEST_SOURCES})
   rota_test_layers(test_${name} ${TEST_USES})
   target_link_libraries(test_${name} PRIVATE ${TEST_LIBRARIES} Threads::Threads m)
+  add_dependencies(thread_tests test_${name})
   add_test(NAME ${name} COMMAND test_${name})
   set_tests_properties(${name} PROPERTIES LABELS threads TIMEOUT 300
                        FAIL_REGULAR_EXPRESSION "${ROTA_SANITIZER_REPORTS}")
