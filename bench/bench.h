@@ -1,0 +1,8 @@
+/* The benchmark behind `rota bench`. */
+#ifndef BENCH_BENCH_H
+#define BENCH_BENCH_H
+
+/* argv[0] is ignored. Returns 0, 1 when a result was wrong or a call failed, 2 for arguments. */
+int bench_main(int argc, char **argv);
+
+#endif

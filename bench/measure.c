@@ -1,0 +1,81 @@
+/* Timing.
+ *
+ * Design: every timed call works on inputs that were rewritten since the last one, as a
+ * computation leaves them: peers that read a buffer in place would else find it in their caches
+ * from the call before. A call of more than BATCH_BYTES is timed by itself behind a barrier, the
+ * rewriting before the barrier. Smaller ones take less than the barrier's skew, so they are timed
+ * in batches, rewriting included, and what rewriting costs by itself is taken off. */
+#include "bench/session.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+/* 16 cache lines: rewriting is still cheap next to the call. */
+#define BATCH_BYTES ((size_t)1024)
+/* Samples that batches are made for, enough for a percentile. */
+#define BATCH_SAMPLES 10
+
+static double now_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
+}
+
+static int by_value(const void *left, const void *right) {
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+/* One sample: `batch` calls. *us is the time of one of them on this rank. */
+static rota_status sample(struct bench_session *session, const struct bench_case *row,
+                          int64_t batch, double *us) {
+    void *send = bench_send_pointer(session, row), *recv = bench_recv_pointer(session, row);
+    double rewriting = 0;
+    bool inside = row->size <= BATCH_BYTES;
+    if (inside) {
+        double begin = now_us();
+        for (int64_t i = 0; i < batch; i++)
+            bench_inputs_fill(session, row);
+        rewriting = now_us() - begin;
+    } else {
+        bench_inputs_fill(session, row);
+    }
+    rota_status status = rota_barrier(session->comm, NULL);
+    double begin = now_us();
+    for (int64_t i = 0; i < batch && status == ROTA_OK; i++) {
+        if (inside)
+            bench_inputs_fill(session, row);
+        status = bench_case_call(row, send, recv, session->comm);
+    }
+    double spent = now_us() - begin - rewriting;
+    *us = spent > 0 ? spent / (double)batch : 0;
+    return status;
+}
+
+rota_status bench_measure(struct bench_session *session, struct bench_case *row,
+                          struct bench_times *times) {
+    int64_t iterations = session->options->iterations, batch = 1;
+    rota_status status = ROTA_OK;
+    double ignored, sum = 0;
+    if (row->size <= BATCH_BYTES && iterations > BATCH_SAMPLES)
+        batch = iterations / BATCH_SAMPLES;
+    size_t samples = (size_t)(iterations / batch);
+    row->salt = 0;
+    bench_buffers_fill(session, row);
+    for (int64_t i = 0; i < session->options->warmup && status == ROTA_OK; i++)
+        status = sample(session, row, 1, &ignored);
+    for (size_t i = 0; i < samples && status == ROTA_OK; i++) {
+        status = sample(session, row, batch, &session->samples[i]);
+        sum += session->samples[i];
+    }
+    if (status)
+        return status;
+    qsort(session->samples, samples, sizeof(double), by_value);
+    times->mean = sum / (double)samples;
+    times->minimum = session->samples[0];
+    times->median = session->samples[samples / 2];
+    times->p95 = session->samples[(samples - 1) * 95 / 100];
+    times->samples = samples;
+    times->batch = (uint64_t)batch;
+    return ROTA_OK;
+}

@@ -1,0 +1,65 @@
+/* The operations that can be measured: how large their buffers are, how they are called, and how
+ * their bandwidth counts. */
+#ifndef BENCH_OPERATION_H
+#define BENCH_OPERATION_H
+
+#include <rota/rota.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum bench_shape {
+    BENCH_ALL_REDUCE,
+    BENCH_REDUCE,
+    BENCH_BROADCAST,
+    BENCH_ALL_GATHER,
+    BENCH_REDUCE_SCATTER,
+    BENCH_ALL_TO_ALL,
+    BENCH_SEND_RECV, /* a ring: every rank sends to the next */
+    BENCH_BARRIER
+};
+
+struct bench_operation {
+    const char *name;
+    enum bench_shape shape;
+    rota_kind kind;       /* what an algorithm must be able to do */
+    bool blocks;          /* the count is per rank */
+    bool reduces, rooted; /* it has an operator, a root */
+    bool in_place;        /* nccl-tests measures its in-place form */
+};
+
+/* The operation of that name, also in nccl-tests' spelling and with _perf behind; NULL: none. */
+const struct bench_operation *bench_operation_find(const char *name);
+const struct bench_operation *bench_operation_at(int index);
+
+/* One line of the table: an operation with everything that it is called with. */
+struct bench_case {
+    const struct bench_operation *operation;
+    rota_dtype dtype;
+    rota_op op;
+    int root; /* -1: none */
+    const char *algorithm;
+    int64_t bytes;    /* asked for */
+    size_t count;     /* elements, as the call takes them */
+    size_t size;      /* bytes of the larger buffer, as nccl-tests counts */
+    int nranks, rank; /* who we are */
+    bool in_place;
+    uint32_t salt; /* makes the data of each call different */
+};
+
+void bench_case_size(struct bench_case *row, int64_t bytes);
+/* Elements of the send and receive buffer of this rank. */
+size_t bench_case_send_count(const struct bench_case *row);
+size_t bench_case_recv_count(const struct bench_case *row);
+/* busbw / algbw */
+double bench_case_factor(const struct bench_case *row);
+/* "sum" or "none" */
+const char *bench_case_op_name(const struct bench_case *row);
+/* nccl-tests' word for the type */
+const char *bench_case_dtype_name(const struct bench_case *row);
+
+/* Calls the operation on buffers laid out as the operation wants them. */
+rota_status bench_case_call(const struct bench_case *row, const void *send, void *recv,
+                            rota_comm *comm);
+
+#endif

@@ -1,0 +1,94 @@
+/* One rank's side of a benchmark: its communicator, buffers, patterns and what it has found. Each
+ * rank has its own, also when ranks are threads. */
+#ifndef BENCH_SESSION_H
+#define BENCH_SESSION_H
+
+#include "bench/layout.h"
+#include "bench/options.h"
+#include "cli/progress.h"
+#include <stdio.h>
+
+/* Bytes before and after each buffer that no call may touch. */
+#define BENCH_RED_ZONE ((size_t)64)
+
+struct bench_buffer {
+    unsigned char *block; /* what was allocated */
+    size_t capacity;      /* bytes, without the red zones */
+};
+
+/* What one half of a row measured, in microseconds, and found. */
+struct bench_times {
+    double mean, minimum, median, p95;
+    uint64_t samples, batch;
+};
+
+struct bench_half {
+    bool timed, checked;
+    struct bench_times times;
+    uint64_t wrong;
+    uint64_t hash; /* of all ranks' results, with --hash */
+};
+
+struct bench_session {
+    const struct bench_options *options;
+    rota_comm *comm;
+    int rank, nranks;
+    bool one_machine;               /* clocks of all ranks are one */
+    struct bench_buffer buffers[2]; /* by enum layout_buffer */
+    struct layout_segment *segments;
+    struct pattern_tile *input, *result, *other, *poison;
+    double *samples, *all;
+    uint32_t calls; /* checked so far; the salt of the next one */
+    /* Rank 0 keeps the account. */
+    FILE *json;
+    struct cli_progress progress;
+    uint64_t wrong, rows, halves;
+    double busbw_sum;
+};
+
+/* session.c */
+rota_status bench_session_open(struct bench_session *session, const struct bench_options *options,
+                               rota_comm *comm);
+void bench_session_close(struct bench_session *session);
+/* One line on stderr: which rank, which call, and the library's message. */
+void bench_session_report(const struct bench_session *session, const char *what,
+                          rota_status status);
+void bench_case_describe(const struct bench_case *row, char *text, size_t size);
+/* All gather of `bytes` bytes per rank for the benchmark's own use. */
+rota_status bench_session_gather(struct bench_session *session, const void *mine, void *all,
+                                 size_t bytes);
+
+/* rows.c: runs everything that the options ask for. */
+rota_status bench_rows_run(struct bench_session *session);
+
+/* check.c: fills the buffers, calls once into poison, checks every element and the red zones;
+ * *wrong grows by what this rank found. */
+void bench_buffers_fill(struct bench_session *session, const struct bench_case *row);
+void bench_inputs_fill(struct bench_session *session, const struct bench_case *row);
+void *bench_send_pointer(struct bench_session *session, const struct bench_case *row);
+void *bench_recv_pointer(struct bench_session *session, const struct bench_case *row);
+rota_status bench_check(struct bench_session *session, struct bench_case *row, uint64_t *wrong);
+
+/* hash.c */
+rota_status bench_hash(struct bench_session *session, struct bench_case *row, uint64_t *hash,
+                       uint64_t *wrong);
+
+/* measure.c */
+rota_status bench_measure(struct bench_session *session, struct bench_case *row,
+                          struct bench_times *times);
+
+/* table.c */
+void bench_table_head(const struct bench_session *session);
+rota_status bench_table_devices(struct bench_session *session);
+void bench_table_titles(const struct bench_session *session,
+                        const struct bench_operation *operation, const char *algorithm);
+void bench_table_row(struct bench_session *session, const struct bench_case *row,
+                     const struct bench_half halves[2]);
+void bench_table_foot(const struct bench_session *session);
+
+/* json.c */
+void bench_json_row(struct bench_session *session, const struct bench_case *row,
+                    const struct bench_half halves[2], const rota_counters *before,
+                    const rota_counters *after);
+
+#endif

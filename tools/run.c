@@ -1,0 +1,91 @@
+/* `rota run`: starts the ranks of a program on this machine. */
+#include "cli/arguments.h"
+#include "launch/launch.h"
+#include "tools/command.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char command[] = "rota run";
+
+struct run_arguments {
+    struct launch_job job;
+    const char *hosts;
+};
+
+enum { KEY_HOSTS = 0x100, KEY_TIMEOUT, KEY_NO_PREFIX, KEY_BIND };
+
+static const struct argp_option options[] = {
+    {"ranks", 'n', "N", 0, "ranks to start (needed unless --hosts says it)", 0},
+    {"hosts", KEY_HOSTS, "HOSTS", 0,
+     "pretend hosts: ranks per host, as 2+2, or the host of each rank, as 0,1,1,0", 0},
+    {"timeout", KEY_TIMEOUT, "S", 0, "end all ranks after S seconds, with status 124", 0},
+    {"no-prefix", KEY_NO_PREFIX, NULL, 0, "pass output through as it is, without [rank]", 0},
+    {"bind", KEY_BIND, NULL, 0, "rank r to usable core r mod cores", 0},
+    {0}};
+
+static error_t option_parse(int key, char *value, struct argp_state *state) {
+    struct run_arguments *run = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        cli_arguments_init(state);
+        return 0;
+    case 'n':
+        run->job.nranks = (int)cli_integer(command, "-n", value, 1, LAUNCH_MAX_RANKS);
+        return 0;
+    case KEY_HOSTS:
+        run->hosts = value;
+        return 0;
+    case KEY_TIMEOUT:
+        run->job.timeout_ms = 1000 * cli_integer(command, "--timeout", value, 1, 100000000);
+        return 0;
+    case KEY_NO_PREFIX:
+        run->job.prefix = false;
+        return 0;
+    case KEY_BIND:
+        run->job.bind = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        /* The first word that is no option is the program; all behind it are its own. */
+        run->job.argv = state->argv + state->next - 1;
+        state->next = state->argc;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp parser = {
+    .options = options,
+    .parser = option_parse,
+    .args_doc = "[--] PROGRAM [ARGUMENT...]",
+    .doc = "Starts N processes of PROGRAM on this machine as the ranks of one job.\v"
+           "Each rank finds its place in ROTA_RANK, ROTA_SIZE, ROTA_ROOT and ROTA_JOB_KEY, and in "
+           "ROTA_HOST_ID with --hosts. Lines of output begin with [rank]; standard input goes to "
+           "rank 0. Signals INT, TERM, HUP, USR1 and USR2 are passed on. When a rank fails the "
+           "others are ended (TERM, then KILL after 5 s) and its status is returned, 128 + number "
+           "for a signal."};
+
+int command_run(int argc, char **argv) {
+    struct run_arguments run = {.job = {.command = command, .prefix = true}};
+    cli_arguments_parse(&parser, command, argc, argv, ARGP_IN_ORDER, &run);
+    int *hosts = NULL;
+    if (run.hosts) {
+        char why[256];
+        int nranks;
+        hosts = launch_hosts_parse(run.hosts, &nranks, why, sizeof(why));
+        if (!hosts)
+            cli_fail(command, "%s", why);
+        if (run.job.nranks && run.job.nranks != nranks)
+            cli_fail(command, "--hosts names %d ranks, but -n asks for %d", nranks, run.job.nranks);
+        run.job.nranks = nranks;
+        run.job.host_of = hosts;
+    }
+    if (!run.job.nranks)
+        cli_fail(command, "-n N is missing: how many ranks to start");
+    if (!run.job.argv)
+        cli_fail(command, "PROGRAM is missing: what to start");
+    int status = launch_ranks(&run.job);
+    free(hosts);
+    return status;
+}
