@@ -1,0 +1,194 @@
+/* Receiving as the engine sees it: announcements, and messages that are kept until they are
+ * released or claimed. */
+#include "tcp.h"
+
+#include <errno.h>
+#include <string.h>
+
+static size_t post_bytes(int npieces) {
+    return sizeof(struct tcp_post) + (size_t)npieces * sizeof(struct transport_piece);
+}
+
+void tcp_post_free(struct transport_stream *stream, struct tcp_post *post) {
+    struct tcp_connection *connection = stream->connection;
+    if (post->counted) {
+        connection->nposts--;
+        tcp_connection_touch(connection);
+    }
+    tcp_pool_put(&connection->tcp->pool, post, post_bytes(post->npieces));
+}
+
+void tcp_message_free(struct transport_stream *stream, struct tcp_message *message) {
+    tcp_pool_put(&stream->connection->tcp->pool, message, sizeof *message + message->stored);
+}
+
+void tcp_taken(struct transport_stream *stream, uint32_t charge) {
+    struct tcp_connection *connection = stream->connection;
+    if (charge == 0)
+        return;
+    stream->taken += charge;
+    if (!stream->in_owing) {
+        stream->in_owing = true;
+        TAILQ_INSERT_TAIL(&connection->owing, stream, owing_link);
+    }
+    if (stream->taken - stream->reported >= TCP_SLOT_CHARGE / 2)
+        tcp_need(stream, TCP_NEED_CREDIT);
+}
+
+static struct tcp_post *post_new(struct transport_stream *stream, size_t length,
+                                 const struct transport_piece *pieces, int npieces,
+                                 struct transport_ticket *ticket) {
+    struct tcp_post *post = tcp_pool_get(&stream->connection->tcp->pool, post_bytes(npieces));
+    if (!post)
+        return NULL;
+    memset(post, 0, sizeof *post);
+    post->length = length;
+    post->ticket = ticket;
+    post->npieces = npieces;
+    if (npieces > 0)
+        memcpy(post->pieces, pieces, (size_t)npieces * sizeof *pieces);
+    return post;
+}
+
+/* Queues the announcement of a message that has not begun to arrive, and permits it when its
+ * sender will need that. */
+static void announce(struct transport_stream *stream, struct tcp_post *post) {
+    struct tcp_connection *connection = stream->connection;
+    TAILQ_INSERT_TAIL(&stream->posts, post, link);
+    post->counted = true;
+    connection->nposts++;
+    tcp_connection_touch(connection);
+    stream->announced++;
+    if (post->length >= TCP_GRANT_FROM ||
+        (stream->has_request && stream->request_number < stream->announced)) {
+        stream->grant = stream->announced;
+        tcp_need(stream, TCP_NEED_CREDIT);
+    }
+}
+
+void tcp_expect(struct transport *transport, struct transport_stream *stream, size_t length) {
+    (void)transport;
+    if (stream->announced < stream->arriving) {
+        stream->announced++; /* it is here, or on its way into memory of ours */
+        return;
+    }
+    struct tcp_post *post =
+        tcp_usable(stream->connection) ? post_new(stream, length, NULL, 0, NULL) : NULL;
+    if (post)
+        announce(stream, post);
+    else if (!stream->connection->is_broken)
+        tcp_break(stream->connection, ENOMEM, "no memory to announce a message");
+}
+
+/* Copies a message that came before its receive. */
+static void claim_copy(const struct tcp_message *message, const struct tcp_post *post) {
+    size_t at = 0;
+    for (int i = 0; i < post->npieces && at < message->stored; i++) {
+        size_t n = message->stored - at;
+        if (n > post->pieces[i].length)
+            n = post->pieces[i].length;
+        if (n > 0)
+            memcpy(post->pieces[i].data, message->data + at, n);
+        at += n;
+    }
+}
+
+void tcp_claim(struct transport_stream *stream, struct tcp_message *message,
+               struct tcp_post *post) {
+    struct transport_ticket *ticket = post->ticket;
+    claim_copy(message, post);
+    if (ticket)
+        ticket->header = message->header;
+    tcp_taken(stream, message->charge);
+    tcp_message_free(stream, message);
+    tcp_post_free(stream, post);
+    if (ticket)
+        ticket->done(ticket, TRANSPORT_OK);
+}
+
+/* A receive for a message that has begun to arrive already. */
+static enum transport_result claim(struct transport_stream *stream, struct tcp_post *post) {
+    struct tcp_connection *connection = stream->connection;
+    uint64_t number = stream->announced;
+    struct tcp_message *message;
+    TAILQ_FOREACH(message, &stream->arrived, link) {
+        if (message->number != number)
+            continue;
+        stream->announced++;
+        TAILQ_REMOVE(&stream->arrived, message, link);
+        tcp_claim(stream, message, post);
+        return TRANSPORT_OK;
+    }
+    message = connection->message;
+    if (connection->in_frame && connection->target == stream && message && !message->claim &&
+        message->number == number && tcp_usable(connection)) {
+        stream->announced++;
+        message->claim = post;
+        post->counted = true;
+        connection->nposts++;
+        tcp_connection_touch(connection);
+        return TRANSPORT_OK;
+    }
+    tcp_post_free(stream, post);
+    return TRANSPORT_FAILED;
+}
+
+enum transport_result tcp_post_recv(struct transport *transport, struct transport_stream *stream,
+                                    size_t length, const struct transport_piece *pieces,
+                                    int npieces, struct transport_ticket *ticket) {
+    (void)transport;
+    bool here = stream->announced < stream->arriving;
+    if (npieces > TCP_MAX_PIECES)
+        return TRANSPORT_UNSUPPORTED;
+    if (!here && !tcp_usable(stream->connection))
+        return TRANSPORT_FAILED;
+    struct tcp_post *post = post_new(stream, length, pieces, npieces, ticket);
+    if (!post)
+        return TRANSPORT_FAILED;
+    post->posted = true;
+    if (here)
+        return claim(stream, post);
+    announce(stream, post);
+    return TRANSPORT_OK;
+}
+
+enum transport_result tcp_peek(struct transport *transport, struct transport_stream *stream,
+                               struct transport_arrival *arrival) {
+    (void)transport;
+    struct tcp_message *message = TAILQ_FIRST(&stream->arrived);
+    if (!message)
+        return stream->connection->fd < 0 || stream->connection->is_broken ? TRANSPORT_FAILED
+                                                                           : TRANSPORT_AGAIN;
+    memset(arrival, 0, sizeof *arrival);
+    arrival->header = message->header;
+    arrival->pieces[0] = (struct transport_piece){message->data, message->stored};
+    arrival->kind = &memory_host;
+    arrival->handle = message;
+    return TRANSPORT_OK;
+}
+
+void tcp_release(struct transport *transport, struct transport_stream *stream,
+                 struct transport_arrival *arrival) {
+    struct tcp_message *message = arrival->handle;
+    (void)transport;
+    if (stream->announced <= message->number)
+        stream->announced = message->number + 1;
+    TAILQ_REMOVE(&stream->arrived, message, link);
+    tcp_taken(stream, message->charge);
+    tcp_message_free(stream, message);
+}
+
+bool tcp_pending(struct transport *transport, struct transport_stream *stream,
+                 struct transport_header *header) {
+    (void)transport;
+    struct tcp_message *message = TAILQ_FIRST(&stream->arrived);
+    struct tcp_post *post = TAILQ_FIRST(&stream->posts);
+    if (message) {
+        *header = message->header;
+        return true;
+    }
+    if (!stream->has_request || (post && post->posted))
+        return false;
+    *header = stream->request;
+    return true;
+}
