@@ -7,18 +7,22 @@
 #if REDUCE_HAVE_X86
 #include <immintrin.h>
 
-/* A masked load or store of the first `bytes` < size bytes; masked bytes are never touched. */
+/* A masked load or store of the first `bytes` < size bytes of a vector of `size` bytes, a constant;
+ * masked bytes are never touched. The minima say to compilers that do not see the constant that
+ * the other branches are in bounds. */
+#define AT_MOST(size, most) ((size) < (most) ? (size) : (most))
+
 static INLINE void load_masked(void *vector, size_t size, const void *from, size_t bytes) {
     uint64_t mask = (UINT64_C(1) << bytes) - 1;
     if (size == 64) {
         __m512i v = _mm512_maskz_loadu_epi8(mask, from);
-        memcpy(vector, &v, 64);
+        memcpy(vector, &v, AT_MOST(size, 64));
     } else if (size == 32) {
         __m256i v = _mm256_maskz_loadu_epi8((__mmask32)mask, from);
-        memcpy(vector, &v, 32);
+        memcpy(vector, &v, AT_MOST(size, 32));
     } else {
         __m128i v = _mm_maskz_loadu_epi8((__mmask16)mask, from);
-        memcpy(vector, &v, size);
+        memcpy(vector, &v, AT_MOST(size, 16));
     }
 }
 
@@ -26,15 +30,15 @@ static INLINE void store_masked(void *to, const void *vector, size_t size, size_
     uint64_t mask = (UINT64_C(1) << bytes) - 1;
     if (size == 64) {
         __m512i v;
-        memcpy(&v, vector, 64);
+        memcpy(&v, vector, AT_MOST(size, 64));
         _mm512_mask_storeu_epi8(to, mask, v);
     } else if (size == 32) {
         __m256i v;
-        memcpy(&v, vector, 32);
+        memcpy(&v, vector, AT_MOST(size, 32));
         _mm256_mask_storeu_epi8(to, (__mmask32)mask, v);
     } else {
         __m128i v = _mm_setzero_si128();
-        memcpy(&v, vector, size);
+        memcpy(&v, vector, AT_MOST(size, 16));
         _mm_mask_storeu_epi8(to, (__mmask16)mask, v);
     }
 }
@@ -55,9 +59,13 @@ static INLINE v_f32 half_widen(v_u16 half) {
     return (v_f32)_mm512_cvtph_ps((__m256i)half);
 }
 
+/* Without optimisation the compiler's header makes a macro of it, whose mask of -1 would warn. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wsign-conversion"
 static INLINE v_u16 half_narrow(v_f32 value) {
     return (v_u16)_mm512_cvtps_ph((__m512)value, _MM_FROUND_TO_NEAREST_INT);
 }
+#pragma GCC diagnostic pop
 
 #include "kernels.inc"
 #else
