@@ -32,7 +32,7 @@
 #define SHM_RELEASE_RING 512 /* a power of two above SHM_SLOTS: it cannot overflow */
 _Static_assert(SHM_RELEASE_RING > SHM_SLOTS, "every slot may be given back before a harvest");
 
-#define SHM_GROUPS 512 /* native groups that exist at one time */
+#define SHM_GROUPS 4096 /* native groups that exist at one time */
 #define SHM_INLINE_BYTES 48
 
 /* First line of an arena: written before the arena is shown to anybody. */
@@ -119,6 +119,44 @@ struct shm_group_entry {
     uint8_t unused[96];
 };
 _Static_assert(sizeof(struct shm_group_entry) == SHM_LINE, "one line");
+
+/* What a member writes in a native group. Every call of the group has a number, the same on all
+ * members; call k uses line and slot k % 2. That is right without acknowledgements because a member
+ * leaves call k only after all others have entered it, and so have left call k - 1 and with it all
+ * that call k + 1 overwrites. */
+struct shm_group_line {
+    _Atomic uint64_t sequence; /* number of the call: written last (release) */
+    uint64_t fingerprint;
+    uint8_t payload[SHM_INLINE_BYTES];
+    uint8_t unused[64];
+};
+_Static_assert(sizeof(struct shm_group_line) == SHM_LINE, "one line");
+
+struct shm_group_counter {
+    _Atomic uint64_t slices;
+    uint8_t unused[120];
+};
+
+#define SHM_ONE_SHOT_BYTES 16384
+#define SHM_STAGE_BYTES (128 * 1024)                      /* of one slice of all chunks */
+#define SHM_RESULT_BYTES (SHM_STAGE_BYTES / 2 + SHM_PAGE) /* of one rank's chunk of a slice */
+
+struct shm_area {
+    struct shm_group_line line[2];
+    struct shm_group_counter staged;  /* slices of input that stand in `stage` */
+    struct shm_group_counter reduced; /* slices whose own chunk stands in `result` */
+    uint8_t unused[SHM_PAGE - 4 * SHM_LINE];
+    uint8_t slot[2][SHM_ONE_SHOT_BYTES];
+};
+_Static_assert(sizeof(struct shm_area) == SHM_PAGE + 2 * SHM_ONE_SHOT_BYTES, "whole pages");
+
+/* Behind struct shm_area where SHM_FORM_STAGED. */
+struct shm_staging {
+    uint8_t stage[2][SHM_STAGE_BYTES];
+    uint8_t result[2][SHM_RESULT_BYTES];
+};
+
+enum { SHM_FORM_SMALL = 1, SHM_FORM_STAGED = 2 };
 
 enum shm_group_state {
     SHM_GROUP_FREE = 0,

@@ -97,11 +97,12 @@ static void message_release(struct shm *shm, struct shm_peer *peer, int32_t slot
 
 /* Wakes a sleeping sender when it waits for what was just given back. */
 static void ring_for_room(const struct shm_peer *peer) {
-    if (!doorbell_must_ring(shm_peer_bell(peer)))
+    const struct doorbell_line *bell = shm_peer_bell(peer);
+    if (!doorbell_must_ring(bell))
         return;
-    /* `wanted` was raised before `armed` was seen raised. */
-    atomic_thread_fence(memory_order_acquire);
-    if (atomic_load_explicit(&peer->map.head->room.wanted, memory_order_relaxed))
+    /* Acquire: `wanted` was raised before `armed`; partner is doorbell_arm. */
+    if (atomic_load_explicit(&bell->armed, memory_order_acquire) &&
+        atomic_load_explicit(&peer->map.head->room.wanted, memory_order_relaxed))
         doorbell_write(peer->event_fd);
 }
 

@@ -1,0 +1,425 @@
+/* The native forms: all-reduce inline, one-shot and two-shot, and barrier.
+ *
+ * Design note. Every call has a number k. A member publishes k in line k % 2 of its area together
+ * with the call's fingerprint, and waits for k in the lines of all others; so in every form all
+ * wait for all, and what call k used may be overwritten in call k + 2 (see struct shm_group_line).
+ *
+ *   barrier    the line alone
+ *   inline     the operand stands in the line itself: one transfer of a cache line
+ *   one-shot   the operand stands in slot k % 2, and every member reduces everything
+ *   two-shot   slice by slice: each member shows its input (stage), reduces its own chunk of the
+ *              slice and shows that (result), and collects the others' chunks
+ *
+ * Slices are numbered over all calls; slice g uses stage and result g % 2. The loop does, in turn
+ * g, gather g - 2, stage g, reduce g - 1. Stage g overwrites slice g - 2, which all have reduced,
+ * since gather g - 2 waited for that. Result g - 1 overwrites slice g - 3, which all have gathered:
+ * they did so before they staged g - 1, for which reduce g - 1 waits.
+ *
+ * Sums are taken in the aligned tree over members for each element by itself, so neither slices nor
+ * chunks show in the bits. With two members the operands may change places: every operator is
+ * commutative in its bits, NaN being canonical. */
+#include "transports/shm/group.h"
+
+#include <string.h>
+
+static const struct native_form form_barrier = {"shm-barrier", "direct"};
+static const struct native_form form_inline = {"shm-inline", "direct"};
+static const struct native_form form_one_shot = {"shm-one-shot", "direct"};
+static const struct native_form form_two_shot = {"shm-two-shot", "direct_two_shot"};
+
+/* Chunks of a slice begin at multiples of this many elements. */
+#define CHUNK_ELEMENTS 64
+
+/* Largest one-shot call: each member reads all of n - 1 operands, in two-shot twice (n - 1) / n of
+ * one, at the cost of a second synchronisation. */
+static size_t one_shot_limit(int n) {
+    return n <= 2 ? 16384 : n <= 4 ? 8192 : n <= 8 ? 4096 : 2048;
+}
+
+const struct native_form *shm_native_query(const struct native_group *group, rota_kind kind,
+                                           size_t bytes, const struct reduce_spec *spec) {
+    if (!(group->forms & SHM_FORM_SMALL))
+        return NULL;
+    if (kind == ROTA_KIND_BARRIER)
+        return &form_barrier;
+    if (kind != ROTA_KIND_ALL_REDUCE || !spec)
+        return NULL;
+    if (bytes <= SHM_INLINE_BYTES)
+        return &form_inline;
+    if (bytes <= one_shot_limit(group->n))
+        return &form_one_shot;
+    return group->forms & SHM_FORM_STAGED ? &form_two_shot : NULL;
+}
+
+/* -- waiting --------------------------------------------------------------------------------- */
+
+struct awaited {
+    const _Atomic uint64_t *word;
+    uint64_t value;
+    const _Atomic uint32_t *closed;
+};
+
+static bool awaited_ready(const void *arg) {
+    const struct awaited *awaited = arg;
+    return atomic_load_explicit(awaited->word, memory_order_acquire) >= awaited->value ||
+           atomic_load_explicit(awaited->closed, memory_order_acquire);
+}
+
+static __attribute__((noinline)) enum native_outcome
+wait_slowly(struct native_group *group, int peer, const _Atomic uint64_t *word, uint64_t value,
+            struct native_wait *wait) {
+    struct awaited awaited = {word, value, &group->members[peer].entry->closed};
+    wait->waiting_for = peer;
+    for (;;) {
+        /* Closed is looked at first: what the member published before it closed still counts.
+         * Acquire: partner is the release store in group_close. */
+        bool closed = atomic_load_explicit(awaited.closed, memory_order_acquire);
+        if (atomic_load_explicit(word, memory_order_acquire) >= value)
+            return NATIVE_DONE;
+        if (closed)
+            return NATIVE_CLOSED;
+        if (!wait->pause(wait, awaited_ready, &awaited))
+            return NATIVE_PAUSED;
+    }
+}
+
+/* Waits until a member's word has reached a value. Acquire: partner is the member's release store
+ * of that word; what it wrote before is then visible. */
+static inline enum native_outcome wait_for(struct native_group *group, int peer,
+                                           const _Atomic uint64_t *word, uint64_t value,
+                                           struct native_wait *wait) {
+    for (int i = 0; i < group->polls; i++) {
+        if (__builtin_expect(atomic_load_explicit(word, memory_order_acquire) >= value, 1))
+            return NATIVE_DONE;
+        cpu_relax();
+    }
+    return wait_slowly(group, peer, word, value, wait);
+}
+
+static inline void ring_members(const struct native_group *group) {
+    const struct shm_member *member = group->members;
+    for (int i = 0; i < group->n; i++, member++)
+        if (member->bell)
+            doorbell_ring(member->bell, member->event_fd);
+}
+
+/* -- the line of a call ---------------------------------------------------------------------- */
+
+/* What stands beside the number: the fingerprint, and the place of the call on the communicator. */
+static inline uint64_t call_word(const struct native_call *call) {
+    return call->fingerprint ? call->fingerprint + call->sequence * 0x9e3779b97f4a7c15ull : 0;
+}
+
+static inline struct shm_group_line *own_line(const struct native_group *group) {
+    return &group->area->line[group->sequence & 1];
+}
+static inline const struct shm_group_line *line_of(const struct native_group *group, int peer) {
+    return &group->members[peer].area->line[group->sequence & 1];
+}
+
+/* Numbers the call; the line may then be filled. */
+static inline void line_begin(struct native_group *group, const struct native_call *call) {
+    group->sequence++;
+    group->running = true;
+    group->peer = 0;
+    group->word = call_word(call);
+    own_line(group)->fingerprint = group->word;
+}
+
+static inline void line_publish(struct native_group *group) {
+    /* Release: partner is wait_for in lines_wait. */
+    atomic_store_explicit(&own_line(group)->sequence, group->sequence, memory_order_release);
+    ring_members(group);
+}
+
+static __attribute__((noinline, cold)) struct native_result
+mismatch(const struct native_group *group, const struct native_call *call, int peer) {
+    return (struct native_result){.outcome = NATIVE_MISMATCH,
+                                  .peer = peer,
+                                  .peer_fingerprint = line_of(group, peer)->fingerprint -
+                                                      (group->word - call->fingerprint)};
+}
+
+/* Waits for the call's number in all other lines and compares fingerprints. */
+static inline struct native_result
+lines_wait(struct native_group *group, const struct native_call *call, struct native_wait *wait) {
+    struct native_result result = {.outcome = NATIVE_DONE};
+    for (; group->peer < group->n; group->peer++) {
+        int peer = group->peer;
+        if (peer == group->self)
+            continue;
+        const struct shm_group_line *line = line_of(group, peer);
+        result.outcome = wait_for(group, peer, &line->sequence, group->sequence, wait);
+        if (__builtin_expect(result.outcome != NATIVE_DONE, 0)) {
+            result.peer = peer;
+            return result;
+        }
+        uint64_t word = line->fingerprint;
+        if (__builtin_expect(word != group->word && word && group->word, 0))
+            return mismatch(group, call, peer);
+    }
+    return result;
+}
+
+/* Reduces what members show, `remote` being the other's operand where there are two members. */
+static inline void reduce_members(struct native_group *group, const struct native_call *call) {
+    for (int i = 0; i < group->n; i++)
+        group->operands[i].partial = false;
+    reduce_run(call->spec, call->recv, true, group->operands, (size_t)group->n, call->count);
+}
+
+/* Up to 48 bytes, by few moves of any alignment. */
+static inline void copy_small(uint8_t *dst, const uint8_t *src, size_t bytes) {
+    if (bytes >= 16) {
+        for (size_t i = 0; i + 16 <= bytes; i += 16)
+            memcpy(dst + i, src + i, 16);
+        memcpy(dst + bytes - 16, src + bytes - 16, 16);
+    } else if (bytes >= 8) {
+        memcpy(dst, src, 8);
+        memcpy(dst + bytes - 8, src + bytes - 8, 8);
+    } else if (bytes >= 4) {
+        memcpy(dst, src, 4);
+        memcpy(dst + bytes - 4, src + bytes - 4, 4);
+    } else {
+        for (size_t i = 0; i < bytes; i++)
+            dst[i] = src[i];
+    }
+}
+
+/* -- barrier, inline, one-shot --------------------------------------------------------------- */
+
+static struct native_result run_barrier(struct native_group *group, const struct native_call *call,
+                                        struct native_wait *wait) {
+    if (!group->running) {
+        line_begin(group, call);
+        line_publish(group);
+    }
+    struct native_result result = lines_wait(group, call, wait);
+    group->running = result.outcome == NATIVE_PAUSED;
+    return result;
+}
+
+static struct native_result run_inline(struct native_group *group, const struct native_call *call,
+                                       struct native_wait *wait) {
+    if (!group->running) {
+        line_begin(group, call);
+        copy_small(own_line(group)->payload, call->send, call->bytes);
+        line_publish(group);
+    }
+    struct native_result result = lines_wait(group, call, wait);
+    group->running = result.outcome == NATIVE_PAUSED;
+    if (result.outcome != NATIVE_DONE)
+        return result;
+    if (group->n == 2) {
+        reduce_pair(call->spec, call->recv, NULL, call->send, line_of(group, !group->self)->payload,
+                    call->count);
+        return result;
+    }
+    for (int i = 0; i < group->n; i++)
+        group->operands[i].data = line_of(group, i)->payload;
+    reduce_members(group, call);
+    return result;
+}
+
+static struct native_result run_one_shot(struct native_group *group, const struct native_call *call,
+                                         struct native_wait *wait) {
+    if (!group->running) {
+        line_begin(group, call);
+        reduce_copy(call->spec->isa, group->area->slot[group->sequence & 1], call->send,
+                    call->bytes);
+        line_publish(group);
+    }
+    struct native_result result = lines_wait(group, call, wait);
+    group->running = result.outcome == NATIVE_PAUSED;
+    if (result.outcome != NATIVE_DONE)
+        return result;
+    if (group->n == 2) {
+        reduce_pair(call->spec, call->recv, NULL, call->send,
+                    group->members[!group->self].area->slot[group->sequence & 1], call->count);
+        return result;
+    }
+    for (int i = 0; i < group->n; i++)
+        group->operands[i].data = group->members[i].area->slot[group->sequence & 1];
+    group->operands[group->self].data = call->send;
+    reduce_members(group, call);
+    return result;
+}
+
+/* -- two-shot -------------------------------------------------------------------------------- */
+
+/* A slice of a call: elements [first, first + count), cut into chunks of `share`. */
+struct slice {
+    size_t first, count, share, size;
+};
+
+static inline size_t slice_elements(const struct native_call *call) {
+    return (SHM_STAGE_BYTES / call->spec->element_size) & ~(size_t)(CHUNK_ELEMENTS - 1);
+}
+
+static struct slice slice_at(const struct native_group *group, const struct native_call *call,
+                             size_t index) {
+    size_t step = slice_elements(call);
+    struct slice slice = {.first = index * step, .size = call->spec->element_size};
+    slice.count = call->count - slice.first < step ? call->count - slice.first : step;
+    size_t n = (size_t)group->n;
+    slice.share = ((slice.count + n - 1) / n + CHUNK_ELEMENTS - 1) & ~(size_t)(CHUNK_ELEMENTS - 1);
+    return slice;
+}
+
+/* Bytes of a member's chunk and where it begins in the slice. */
+static inline size_t chunk_at(const struct slice *slice, int member, size_t *offset) {
+    size_t begin = slice->share * (size_t)member;
+    if (begin >= slice->count) {
+        *offset = 0;
+        return 0;
+    }
+    size_t left = slice->count - begin;
+    *offset = begin * slice->size;
+    return (left < slice->share ? left : slice->share) * slice->size;
+}
+
+static void stage(struct native_group *group, const struct native_call *call, size_t index) {
+    struct slice slice = slice_at(group, call, index);
+    uint64_t number = group->slices + index;
+    const uint8_t *from = (const uint8_t *)call->send + slice.first * slice.size;
+    uint8_t *to = group->staging->stage[number & 1];
+    size_t begin, bytes = slice.count * slice.size;
+    size_t own = chunk_at(&slice, group->self, &begin);
+    if (own == 0)
+        begin = bytes;
+    reduce_copy(call->spec->isa, to, from, begin);
+    reduce_copy(call->spec->isa, to + begin + own, from + begin + own, bytes - begin - own);
+    /* Release: partner is wait_for in reduce_step. */
+    atomic_store_explicit(&group->area->staged.slices, number + 1, memory_order_release);
+    if (index == 0)
+        line_publish(group);
+    else
+        ring_members(group);
+}
+
+static void reduce_chunk(struct native_group *group, const struct native_call *call,
+                         const struct slice *slice, uint64_t number) {
+    size_t begin, bytes = chunk_at(slice, group->self, &begin);
+    if (bytes == 0)
+        return;
+    size_t at = slice->first * slice->size + begin, count = bytes / slice->size;
+    uint8_t *recv = (uint8_t *)call->recv + at;
+    uint8_t *result = group->staging->result[number & 1];
+    const uint8_t *send = (const uint8_t *)call->send + at;
+    if (group->n == 2) {
+        reduce_pair(call->spec, recv, result, send,
+                    group->members[!group->self].staging->stage[number & 1] + begin, count);
+        return;
+    }
+    for (int i = 0; i < group->n; i++)
+        group->operands[i] = (struct reduce_operand){
+            .data = i == group->self ? send : group->members[i].staging->stage[number & 1] + begin};
+    reduce_run(call->spec, result, true, group->operands, (size_t)group->n, count);
+    reduce_copy(call->spec->isa, recv, result, bytes);
+}
+
+static enum native_outcome reduce_step(struct native_group *group, const struct native_call *call,
+                                       size_t index, struct native_wait *wait) {
+    uint64_t number = group->slices + index;
+    for (; group->peer < group->n; group->peer++) {
+        int peer = group->peer;
+        if (peer == group->self)
+            continue;
+        enum native_outcome outcome =
+            wait_for(group, peer, &group->members[peer].area->staged.slices, number + 1, wait);
+        if (outcome != NATIVE_DONE)
+            return outcome;
+    }
+    struct slice slice = slice_at(group, call, index);
+    reduce_chunk(group, call, &slice, number);
+    /* Release: partner is wait_for in gather_step. */
+    atomic_store_explicit(&group->area->reduced.slices, number + 1, memory_order_release);
+    ring_members(group);
+    return NATIVE_DONE;
+}
+
+static enum native_outcome gather_step(struct native_group *group, const struct native_call *call,
+                                       size_t index, struct native_wait *wait) {
+    struct slice slice = slice_at(group, call, index);
+    uint64_t number = group->slices + index;
+    uint8_t *recv = (uint8_t *)call->recv + slice.first * slice.size;
+    for (; group->peer < group->n; group->peer++) {
+        int peer = group->peer;
+        if (peer == group->self)
+            continue;
+        const struct shm_member *member = &group->members[peer];
+        enum native_outcome outcome =
+            wait_for(group, peer, &member->area->reduced.slices, number + 1, wait);
+        if (outcome != NATIVE_DONE)
+            return outcome;
+        size_t begin, bytes = chunk_at(&slice, peer, &begin);
+        reduce_copy(call->spec->isa, recv + begin, member->staging->result[number & 1], bytes);
+    }
+    return NATIVE_DONE;
+}
+
+/* One turn's steps from where the call stands. Slices that do not exist are skipped. */
+static struct native_result two_shot_turn(struct native_group *group,
+                                          const struct native_call *call, size_t slices,
+                                          struct native_wait *wait) {
+    struct native_result result = {.outcome = NATIVE_DONE};
+    if (group->phase == SHM_PHASE_GATHER) {
+        if (group->slice >= 2)
+            result.outcome = gather_step(group, call, group->slice - 2, wait);
+        if (result.outcome != NATIVE_DONE)
+            return result;
+        group->phase = SHM_PHASE_STAGE;
+    }
+    if (group->phase == SHM_PHASE_STAGE) {
+        if (group->slice < slices)
+            stage(group, call, group->slice);
+        group->phase = SHM_PHASE_REDUCE;
+        group->peer = 0;
+    }
+    if (group->slice == 1) /* the lines of this call come with its first slice */
+        result = lines_wait(group, call, wait);
+    if (result.outcome == NATIVE_DONE && group->slice >= 1 && group->slice <= slices) {
+        if (group->slice == 1)
+            group->peer = 0;
+        result.outcome = reduce_step(group, call, group->slice - 1, wait);
+    }
+    if (result.outcome != NATIVE_DONE)
+        return result;
+    group->phase = SHM_PHASE_GATHER;
+    group->peer = 0;
+    group->slice++;
+    return result;
+}
+
+static struct native_result run_two_shot(struct native_group *group, const struct native_call *call,
+                                         struct native_wait *wait) {
+    size_t step = slice_elements(call);
+    size_t slices = (call->count + step - 1) / step;
+    if (!group->running) {
+        line_begin(group, call);
+        group->slice = 0;
+        group->phase = SHM_PHASE_GATHER;
+    }
+    while (group->slice < slices + 2) {
+        struct native_result result = two_shot_turn(group, call, slices, wait);
+        if (result.outcome != NATIVE_DONE) {
+            result.peer = group->peer;
+            group->running = result.outcome == NATIVE_PAUSED;
+            return result;
+        }
+    }
+    group->slices += slices;
+    group->running = false;
+    return (struct native_result){.outcome = NATIVE_DONE};
+}
+
+struct native_result shm_native_advance(struct native_group *group, const struct native_form *form,
+                                        const struct native_call *call, struct native_wait *wait) {
+    if (form == &form_inline)
+        return run_inline(group, call, wait);
+    if (form == &form_one_shot)
+        return run_one_shot(group, call, wait);
+    if (form == &form_two_shot)
+        return run_two_shot(group, call, wait);
+    return run_barrier(group, call, wait);
+}
