@@ -256,6 +256,18 @@ uint32_t sched_recv_reduce_list(struct sched_builder *b, const int *peers, uint3
     return add_step(b, step);
 }
 
+uint32_t sched_append(struct sched_builder *b, const struct sched_step *step, const int *peers,
+                      uint32_t npeers, const struct sched_range *src, uint32_t nsrc,
+                      const struct sched_range *dst, uint32_t ndst) {
+    return add_step(b, (struct sched_step){.type = step->type,
+                                           .flags = step->flags,
+                                           .position = step->position,
+                                           .operands = step->operands,
+                                           .peers = add_peers(b, peers, npeers),
+                                           .src = add_ranges(b, src, nsrc),
+                                           .dst = add_ranges(b, dst, ndst)});
+}
+
 uint32_t sched_send(struct sched_builder *b, int peer, struct sched_range src, uint32_t flags) {
     return sched_send_list(b, &peer, 1, &src, 1, flags);
 }

@@ -53,6 +53,12 @@ uint32_t sched_recv_reduce_list(struct sched_builder *b, const int *peers, uint3
                                 uint32_t position, const struct sched_range *src, uint32_t nsrc,
                                 const struct sched_range *dst, uint32_t ndst, uint32_t flags);
 
+/* Any step, for readers: type, flags, position and operands are those of `step`, its lists are
+ * given aside, lane and channel are the current ones. */
+uint32_t sched_append(struct sched_builder *b, const struct sched_step *step, const int *peers,
+                      uint32_t npeers, const struct sched_range *src, uint32_t nsrc,
+                      const struct sched_range *dst, uint32_t ndst);
+
 /* Makes `step` wait for `other`, a step of another lane. */
 void sched_wait(struct sched_builder *builder, uint32_t step, uint32_t other);
 
