@@ -7,7 +7,7 @@
 #include <errno.h>
 
 static rota_status written(FILE *out) {
-    if (!ferror(out))
+    if (fflush(out) == 0 && !ferror(out))
         return ROTA_OK;
     return error_raise_system(errno, "cannot write a schedule");
 }
