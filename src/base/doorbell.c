@@ -114,6 +114,18 @@ rota_status doorbell_sleeper_watch(struct doorbell_sleeper *sleeper, int fd) {
     return ROTA_OK;
 }
 
+int doorbell_sleeper_descriptor(const struct doorbell_sleeper *sleeper) {
+    return sleeper->epoll_fd;
+}
+
+void doorbell_sleeper_drain(struct doorbell_sleeper *sleeper) {
+    struct epoll_event events[8];
+    int saved_errno = errno;
+    while (epoll_wait(sleeper->epoll_fd, events, 8, 0) < 0 && errno == EINTR)
+        ;
+    errno = saved_errno;
+}
+
 void doorbell_arm(const struct doorbell *bell) {
     atomic_fetch_add_explicit(&bell->line->armed, 1, memory_order_relaxed);
     /* Partner: doorbell_must_ring, in this and in every other process. */

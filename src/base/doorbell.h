@@ -68,6 +68,10 @@ rota_status doorbell_sleeper_create(const struct doorbell *bell, struct doorbell
 void doorbell_sleeper_destroy(struct doorbell_sleeper *sleeper);
 /* Watches another descriptor too (level-triggered, EPOLLIN). */
 rota_status doorbell_sleeper_watch(struct doorbell_sleeper *sleeper, int fd);
+/* For sleeping on several sleepers at once: a descriptor that is readable when one would wake, and
+ * what makes it unreadable again. */
+int doorbell_sleeper_descriptor(const struct doorbell_sleeper *sleeper);
+void doorbell_sleeper_drain(struct doorbell_sleeper *sleeper);
 /* Raises `armed` with the full fence. After it the caller must look for work once more. */
 void doorbell_arm(const struct doorbell *bell);
 void doorbell_disarm(const struct doorbell *bell);

@@ -35,7 +35,7 @@ static void format_cut(char *text, size_t size, const char *format, va_list argu
         memcpy(text + size - 4, "...", 4);
 }
 
-rota_status error_raise(rota_status status, const char *format, ...) {
+void error_describe(rota_status status, const char *format, ...) {
     int saved_errno = errno;
     /* Formatted aside, because an argument may be the text of the record that is replaced. */
     char message[ROTA_ERROR_MAX_MESSAGE];
@@ -47,10 +47,9 @@ rota_status error_raise(rota_status status, const char *format, ...) {
     thread_record.status = status;
     memcpy(thread_record.message, message, sizeof(message));
     errno = saved_errno;
-    return status;
 }
 
-rota_status error_raise_system(int system_error, const char *format, ...) {
+void error_describe_system(int system_error, const char *format, ...) {
     int saved_errno = errno;
     char buffer[128];
     const char *reason = strerror_r(system_error, buffer, sizeof(buffer));
@@ -67,7 +66,6 @@ rota_status error_raise_system(int system_error, const char *format, ...) {
     thread_record.system_error = system_error;
     memcpy(thread_record.message, message, length + tail + 1);
     errno = saved_errno;
-    return ROTA_ERR_SYSTEM;
 }
 
 void error_add_culprit(rota_error *record, int rank) {

@@ -8,11 +8,25 @@
 #include <stdarg.h>
 
 /* Starts the calling thread's record afresh and returns `status`, so that
- * `return error_raise(...)` is the usual form. */
-rota_status error_raise(rota_status status, const char *format, ...)
-    __attribute__((format(printf, 2, 3), cold));
+ * `return error_raise(ROTA_ERR_..., format, ...)` is the usual form. A macro, so that the compiler
+ * sees that an error is returned, and not some status that might be ROTA_OK. */
+#define error_raise(status, ...)                                                                   \
+    __extension__({                                                                                \
+        const rota_status error_raised_ = (status);                                                \
+        error_describe(error_raised_, __VA_ARGS__);                                                \
+        error_raised_;                                                                             \
+    })
 /* As error_raise with ROTA_ERR_SYSTEM; appends the text of `system_error` (an errno value). */
-rota_status error_raise_system(int system_error, const char *format, ...)
+#define error_raise_system(system_error, ...)                                                      \
+    __extension__({                                                                                \
+        const rota_status error_raised_ = ROTA_ERR_SYSTEM;                                         \
+        error_describe_system((system_error), __VA_ARGS__);                                        \
+        error_raised_;                                                                             \
+    })
+/* What the two are made of. */
+void error_describe(rota_status status, const char *format, ...)
+    __attribute__((format(printf, 2, 3), cold));
+void error_describe_system(int system_error, const char *format, ...)
     __attribute__((format(printf, 2, 3), cold));
 /* The calling thread's record, for adding fields (peer, culprits, sequence) after raising. */
 rota_error *error_record(void);
