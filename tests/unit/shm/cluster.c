@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 void cluster_fail(const char *file, int line, const char *condition) {
@@ -151,4 +152,43 @@ static bool wait_pause(struct native_wait *wait, bool (*ready)(const void *arg),
 void cluster_wait_init(struct cluster_wait *wait) {
     *wait = (struct cluster_wait){.wait = {.pause = wait_pause, .waiting_for = -1},
                                   .deadline_ns = clock_deadline(20000)};
+}
+
+void cluster_run(int n, void (*body)(struct cluster *cluster, int rank, void *arg), void *arg) {
+    struct cluster cluster;
+    cluster_open(&cluster, n);
+    cluster_connect_all(&cluster);
+    pid_t children[CLUSTER_MAX];
+    for (int r = 1; r < n; r++) {
+        children[r] = fork();
+        REQUIRE(children[r] >= 0);
+        if (children[r] == 0) {
+            body(&cluster, r, arg);
+            _exit(0);
+        }
+    }
+    body(&cluster, 0, arg);
+    for (int r = 1; r < n; r++) {
+        int status = 0;
+        REQUIRE(waitpid(children[r], &status, 0) == children[r]);
+        REQUIRE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    cluster_close(&cluster);
+}
+
+struct native_group *cluster_group(struct cluster *cluster, int rank, uint32_t comm, int n) {
+    int members[CLUSTER_MAX];
+    for (int i = 0; i < n; i++)
+        members[i] = i;
+    struct native_group *group = NULL;
+    struct transport *transport = cluster->ranks[rank].transport;
+    REQUIRE(shm_native.group_open(transport, comm, 1, members, n, rank, &group) == ROTA_OK);
+    int64_t deadline = clock_deadline(20000);
+    enum transport_result result;
+    while ((result = shm_native.group_connect(group)) == TRANSPORT_AGAIN) {
+        REQUIRE(!clock_passed(deadline));
+        sched_yield();
+    }
+    REQUIRE(result == TRANSPORT_OK);
+    return group;
 }

@@ -48,6 +48,12 @@ struct cluster_wait {
 };
 void cluster_wait_init(struct cluster_wait *wait);
 
+/* Opens n connected ranks, makes n - 1 of them processes of their own, and runs `body` on all.
+ * Returns when all are done; a failed one fails the test. */
+void cluster_run(int n, void (*body)(struct cluster *cluster, int rank, void *arg), void *arg);
+/* Opens and connects a native group of the ranks 0 .. n - 1. */
+struct native_group *cluster_group(struct cluster *cluster, int rank, uint32_t comm, int n);
+
 /* A check that holds in every build. */
 #define REQUIRE(condition)                                                                         \
     do {                                                                                           \

@@ -1,0 +1,90 @@
+/* Time of native all-reduces (fp32 sum) over shared memory without engine: what the forms cost on
+ * top of the bare loops. Inputs are rewritten before each call, and that cost taken off. Usage:
+ * bench_shm [RANKS]; the least of 25 repetitions is printed. Run by hand. */
+#include "cluster.h"
+
+#include "base/clock.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void dirty(uint8_t *data, size_t bytes) {
+    for (size_t i = 0; i < bytes; i += 64)
+        *(volatile int *)(void *)(data + i) = 0;
+}
+
+static void call_once(struct native_group *group, const struct native_form *form,
+                      struct native_call *call) {
+    struct cluster_wait wait;
+    cluster_wait_init(&wait);
+    call->sequence++;
+    REQUIRE(shm_native.advance(group, form, call, &wait.wait).outcome == NATIVE_DONE);
+}
+
+static void pin(int rank) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(rank % cpu_usable_cores(), &set);
+    (void)sched_setaffinity(0, sizeof set, &set);
+}
+
+static void body(struct cluster *cluster, int rank, void *arg) {
+    (void)arg;
+    pin(rank);
+    struct native_group *group = cluster_group(cluster, rank, 1, cluster->n);
+    struct reduce_spec spec;
+    REQUIRE(reduce_spec_init(&spec, ROTA_FLOAT32, ROTA_SUM, cluster->n, cpu_isa_best()) == ROTA_OK);
+    const size_t sizes[] = {0,     8,     32,    256,    1024,   4096,    8192,    16384,
+                            24576, 32768, 65536, 131072, 262144, 1048576, 4194304, 16777216};
+    size_t most = sizes[sizeof sizes / sizeof *sizes - 1];
+    uint8_t *send = aligned_alloc(4096, most), *recv = aligned_alloc(4096, most);
+    REQUIRE(send && recv);
+    memset(send, 0, most);
+    memset(recv, 0, most);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        size_t bytes = sizes[i];
+        rota_kind kind = bytes ? ROTA_KIND_ALL_REDUCE : ROTA_KIND_BARRIER;
+        struct native_call call = {.kind = kind,
+                                   .count = bytes / 4,
+                                   .bytes = bytes,
+                                   .spec = bytes ? &spec : NULL,
+                                   .fingerprint = 5,
+                                   .send = send,
+                                   .recv = recv};
+        const struct native_form *form = shm_native.query(group, kind, bytes, call.spec);
+        int calls = bytes <= 4096 ? 2000 : bytes <= 65536 ? 500 : bytes <= 1048576 ? 40 : 5;
+        int64_t best = INT64_MAX;
+        for (int repetition = 0; repetition < 25; repetition++) {
+            int64_t start = clock_now_ns();
+            for (int k = 0; k < calls; k++)
+                dirty(send, bytes);
+            int64_t dirtying = clock_now_ns() - start;
+            call_once(group, form, &call);
+            start = clock_now_ns();
+            for (int k = 0; k < calls; k++) {
+                dirty(send, bytes);
+                call_once(group, form, &call);
+            }
+            int64_t took = clock_now_ns() - start - dirtying;
+            best = took < best ? took : best;
+        }
+        if (rank == 0)
+            printf("%9zu B  %-14s %9.3f us\n", bytes, form->name, (double)best / calls / 1000);
+        fflush(stdout);
+    }
+    free(send);
+    free(recv);
+    shm_native.group_close(group);
+}
+
+int main(int argc, char **argv) {
+    int n = argc > 1 ? atoi(argv[1]) : 2;
+    if (n < 2 || n > CLUSTER_MAX) {
+        fprintf(stderr, "usage: bench_shm [RANKS, 2 to %d]\n", CLUSTER_MAX);
+        return 2;
+    }
+    cluster_run(n, body, NULL);
+    return 0;
+}
