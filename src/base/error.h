@@ -12,14 +12,14 @@
  * sees that an error is returned, and not some status that might be ROTA_OK. */
 #define error_raise(status, ...)                                                                   \
     __extension__({                                                                                \
-        const rota_status error_raised_ = (status);                                                \
+        const rota_status error_raised_ __attribute__((unused)) = (status);                        \
         error_describe(error_raised_, __VA_ARGS__);                                                \
         error_raised_;                                                                             \
     })
 /* As error_raise with ROTA_ERR_SYSTEM; appends the text of `system_error` (an errno value). */
 #define error_raise_system(system_error, ...)                                                      \
     __extension__({                                                                                \
-        const rota_status error_raised_ = ROTA_ERR_SYSTEM;                                         \
+        const rota_status error_raised_ __attribute__((unused)) = ROTA_ERR_SYSTEM;                 \
         error_describe_system((system_error), __VA_ARGS__);                                        \
         error_raised_;                                                                             \
     })
