@@ -1,0 +1,510 @@
+/* From a call to its execution. Which way a call goes (native form, algorithm) depends only on
+ * what all ranks know: kind, size, type, operator, settings, and what the communicator agreed on
+ * when it was first used. */
+#include "engine/collective.h"
+
+#include "base/error.h"
+#include "engine/executor.h"
+#include "engine/staging.h"
+#include <stdlib.h>
+#include <string.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+/* -- selection ----------------------------------------------------------------------------------
+ */
+
+/* Price of a call in microseconds: rounds * latency + bytes / bandwidth. Measured over loopback
+ * and shared memory on small machines; only the order of candidates matters. */
+struct link_price {
+    double latency_us, bytes_per_us;
+};
+static const struct link_price SHM_PRICE = {.latency_us = 1.5, .bytes_per_us = 6000};
+static const struct link_price TCP_PRICE = {.latency_us = 15, .bytes_per_us = 2000};
+
+static double price(const rota_comm *comm, const struct algorithm *algorithm, rota_kind kind,
+                    size_t bytes, double widening) {
+    const struct job *job = comm->job;
+    const struct link_price *link =
+        job->local_ranks == job->nranks && job->shares_memory ? &SHM_PRICE : &TCP_PRICE;
+    double all = (double)bytes * (double)sched_kind_blocks(kind, comm->nranks);
+    double volume = algorithm->volume(kind, comm->nranks) * all;
+    if (algorithm->sends_partials)
+        volume *= widening;
+    return algorithm->rounds(kind, comm->nranks) * link->latency_us + volume / link->bytes_per_us;
+}
+
+static const struct algorithm *forced_algorithm(const rota_comm *comm, const char *name,
+                                                rota_kind kind, size_t partial_size) {
+    const struct algorithm *algorithm = algorithm_find(name);
+    if (algorithm == NULL) {
+        error_raise(ROTA_ERR_UNSUPPORTED, "there is no algorithm \"%.40s\"", name);
+        return NULL;
+    }
+    if (!algorithm_can(algorithm, kind, comm->nranks) ||
+        !executor_fits(comm, algorithm, kind, partial_size)) {
+        error_raise(ROTA_ERR_UNSUPPORTED, "algorithm %s cannot do %s on %d ranks", name,
+                    rota_kind_name(kind), comm->nranks);
+        return NULL;
+    }
+    return algorithm;
+}
+
+const struct algorithm *collective_select(const rota_comm *comm, const char *forced, rota_kind kind,
+                                          size_t bytes, size_t partial_size) {
+    if (forced != NULL)
+        return forced_algorithm(comm, forced, kind, partial_size);
+    /* The setting is a wish for wherever it fits; a call's own algorithm is an order. */
+    if (comm->forced != NULL && algorithm_can(comm->forced, kind, comm->nranks) &&
+        executor_fits(comm, comm->forced, kind, partial_size))
+        return comm->forced;
+    const struct algorithm *best = NULL;
+    double best_price = 0;
+    const struct algorithm *algorithm;
+    for (int i = 0; (algorithm = algorithm_at(i)) != NULL; i++) {
+        if (!algorithm_can(algorithm, kind, comm->nranks) ||
+            !executor_fits(comm, algorithm, kind, partial_size))
+            continue;
+        double cost = price(comm, algorithm, kind, bytes, partial_size > 4 ? 1.0 : 2.0);
+        if (best == NULL || cost < best_price) {
+            best = algorithm;
+            best_price = cost;
+        }
+    }
+    if (best == NULL)
+        error_raise(ROTA_ERR_UNSUPPORTED, "no algorithm does %s on %d ranks", rota_kind_name(kind),
+                    comm->nranks);
+    return best;
+}
+
+bool collective_in_place(const rota_comm *comm, const struct call_args *args, size_t element_size) {
+    const unsigned char *send = args->send, *recv = args->recv;
+    size_t own = (size_t)comm->rank * args->count * element_size;
+    if (args->count == 0)
+        return false;
+    switch (args->kind) {
+    case ROTA_KIND_ALL_REDUCE:
+    case ROTA_KIND_ALL_TO_ALL:
+        return send == recv;
+    case ROTA_KIND_REDUCE:
+    case ROTA_KIND_BROADCAST:
+        return args->root == comm->rank && send == recv;
+    case ROTA_KIND_ALL_GATHER:
+        return send == recv + own;
+    case ROTA_KIND_REDUCE_SCATTER:
+        return recv == send + own;
+    default:
+        return false;
+    }
+}
+
+/* Of what must be equal on all ranks; never 0. */
+static uint64_t fingerprint(const rota_comm *comm, const struct call_args *args,
+                            const struct algorithm *algorithm) {
+    if (!comm->check)
+        return 0;
+    uint64_t words[4] = {
+        (uint64_t)args->kind | (uint64_t)args->dtype << 8 | (uint64_t)args->op << 40,
+        (uint64_t)(uint32_t)args->root, args->count,
+        algorithm != NULL ? XXH64(algorithm->name, strlen(algorithm->name), 0) : 0};
+    return XXH3_64bits(words, sizeof(words)) | 1;
+}
+
+/* -- native forms -------------------------------------------------------------------------------
+ */
+
+static bool is_host(const void *pointer, size_t bytes) {
+    return memory_identify(pointer, bytes)->host_readable;
+}
+
+static bool may_be_native(const rota_comm *comm, const rota_call *call) {
+    return comm->forced == NULL && (call == NULL || call->algorithm == NULL) &&
+           atomic_load_explicit(&comm->native_state, memory_order_acquire) != NATIVE_NONE;
+}
+
+/* Inside the domain: asks whether the group has met. Returns true once that is known. */
+static bool native_connect(rota_comm *comm) {
+    int state = atomic_load_explicit(&comm->native_state, memory_order_relaxed);
+    if (state == NATIVE_UNKNOWN) {
+        state = NATIVE_NONE;
+        struct transport *transport = comm->job->transports[TRANSPORT_SHM];
+        if (transport != NULL && comm->native_ops != NULL &&
+            comm->native_ops->group_open(transport, comm->id, comm->generation, comm->members,
+                                         comm->nranks, comm->rank, &comm->native) == ROTA_OK)
+            state = NATIVE_CONNECTING;
+    }
+    if (state == NATIVE_CONNECTING) {
+        enum transport_result result = comm->native_ops->group_connect(comm->native);
+        if (result == TRANSPORT_OK)
+            state = NATIVE_READY;
+        else if (result != TRANSPORT_AGAIN)
+            state = NATIVE_NONE;
+    }
+    /* Partner: the load in may_be_native; the group is set before. */
+    atomic_store_explicit(&comm->native_state, state, memory_order_release);
+    return state != NATIVE_CONNECTING;
+}
+
+struct native_pause {
+    struct native_wait wait; /* first */
+    rota_comm *comm;
+    int64_t deadline_ns;
+    struct domain_wait turns;
+    bool expired;
+};
+
+/* Waits of a blocking call. */
+static bool native_pause(struct native_wait *wait, bool (*ready)(const void *arg),
+                         const void *arg) {
+    struct native_pause *pause = (struct native_pause *)wait;
+    rota_comm *comm = pause->comm;
+    if (atomic_load_explicit(&comm->status, memory_order_acquire) != ROTA_OK)
+        return false;
+    domain_pause(&comm->job->domain, &pause->turns, ready, arg, pause->deadline_ns);
+    if (atomic_load_explicit(&comm->job->has_callbacks, memory_order_relaxed))
+        job_run_callbacks(comm->job);
+    if (clock_passed(pause->deadline_ns)) {
+        pause->expired = true;
+        return false;
+    }
+    return true;
+}
+
+/* Waits of a request: somebody else calls again. */
+static bool native_no_pause(struct native_wait *wait, bool (*ready)(const void *arg),
+                            const void *arg) {
+    (void)wait;
+    (void)ready;
+    (void)arg;
+    return false;
+}
+
+/* Outside the domain: ends the communicator after a native call that did not finish. */
+static rota_status native_failed(rota_comm *comm, const rota_request *request,
+                                 const struct native_result *result, int waiting_for,
+                                 bool expired) {
+    rota_status status = (rota_status)atomic_load_explicit(&comm->status, memory_order_acquire);
+    if (status != ROTA_OK) /* aborted, or failed by somebody else */
+        return error_raise(status, "%s", comm->record.message);
+    if (result->outcome == NATIVE_MISMATCH)
+        status = request_raise(request, ROTA_ERR_MISMATCH, result->peer,
+                               "rank %d is in another call: its fingerprint %016llx is not this "
+                               "one's %016llx (operation, count, type, operator, root must agree)",
+                               result->peer, (unsigned long long)result->peer_fingerprint,
+                               (unsigned long long)request->fingerprint);
+    else if (result->outcome == NATIVE_CLOSED)
+        status = request_raise(request, ROTA_ERR_PEER, result->peer,
+                               "rank %d left the communicator", result->peer);
+    else if (expired)
+        status = request_raise(request, ROTA_ERR_TIMEOUT, waiting_for, "waited %lld ms for rank %d",
+                               (long long)((clock_now_ns() - request->started_ns) / 1000000),
+                               waiting_for);
+    else
+        status = request_raise(request, ROTA_ERR_INTERNAL, waiting_for, "native form stopped");
+    if (status == ROTA_ERR_TIMEOUT)
+        error_add_culprit(error_record(), waiting_for);
+    return status;
+}
+
+static void request_of_call(rota_request *request, rota_comm *comm, const struct call_args *args,
+                            const struct native_call *native, int64_t started_ns) {
+    request->comm = comm;
+    request->job = comm->job;
+    request->args = *args;
+    request->sequence = native->sequence;
+    request->fingerprint = native->fingerprint;
+    request->started_ns = started_ns;
+}
+
+/* Slow end of run_native: describes what happened and ends the communicator. */
+static rota_status native_give_up(rota_comm *comm, const struct call_args *args,
+                                  const struct native_call *native, int64_t started_ns,
+                                  const struct native_result *result,
+                                  const struct native_pause *pause) {
+    rota_request *request = calloc(1, sizeof(*request));
+    if (request == NULL)
+        return error_raise(ROTA_ERR_MEMORY, "out of memory for an error record");
+    request_of_call(request, comm, args, native, started_ns);
+    rota_status status =
+        native_failed(comm, request, result, pause->wait.waiting_for, pause->expired);
+    domain_enter(&comm->job->domain);
+    comm_fail(comm, error_record());
+    domain_leave(&comm->job->domain);
+    free(request);
+    return status;
+}
+
+/* The fast path: a blocking call that a native form runs at once in this thread. */
+static rota_status run_native(rota_comm *comm, const struct call_args *args,
+                              const struct native_form *form, const struct reduce_spec *spec,
+                              size_t bytes, int64_t timeout_ms) {
+    struct native_call native = {.kind = args->kind,
+                                 .count = args->count,
+                                 .bytes = bytes,
+                                 .spec = spec,
+                                 .root = args->root,
+                                 .sequence = ++comm->sequence,
+                                 .fingerprint = fingerprint(comm, args, NULL),
+                                 .send = args->send,
+                                 .recv = args->recv};
+    struct native_pause pause;
+    pause.wait = (struct native_wait){.pause = native_pause};
+    pause.comm = comm;
+    pause.turns = (struct domain_wait){0};
+    pause.expired = false;
+    int64_t started = clock_now_ns();
+    pause.deadline_ns = timeout_ms < CLOCK_NEVER / 1000000 - started / 1000000
+                            ? started + timeout_ms * 1000000
+                            : CLOCK_NEVER;
+    struct native_result result =
+        comm->native_ops->advance(comm->native, form, &native, &pause.wait);
+    if (__builtin_expect(result.outcome != NATIVE_DONE, 0))
+        return native_give_up(comm, args, &native, started, &result, &pause);
+    comm_note_native(comm, form->name);
+    return ROTA_OK;
+}
+
+/* -- requests -----------------------------------------------------------------------------------
+ */
+
+static void fail_start(rota_request *request, rota_status status) {
+    rota_comm *comm = request->comm;
+    /* The other ranks go on with this call: this one cannot, so the communicator is done for. */
+    (void)status;
+    comm_fail(comm, error_record());
+}
+
+/* Runs the request by its schedule. */
+static void start_schedule(rota_request *request) {
+    rota_comm *comm = request->comm;
+    const struct call_args *args = &request->args;
+    request->stage = REQUEST_RUNNING;
+    request->fingerprint = fingerprint(comm, args, request->algorithm);
+    atomic_store_explicit(&comm->last_algorithm, request->algorithm->name, memory_order_relaxed);
+    struct plan *plan = NULL;
+    rota_status status = plan_get(comm, request->algorithm, args->kind, args->root,
+                                  collective_in_place(comm, args, request->element_size), &plan);
+    if (status == ROTA_OK)
+        status = executor_start(comm->executor, request, plan);
+    if (status != ROTA_OK)
+        fail_start(request, status);
+}
+
+static bool advance_native(rota_request *request) {
+    rota_comm *comm = request->comm;
+    struct native_call native = {
+        .kind = request->args.kind,
+        .count = request->args.count,
+        .bytes = request->args.count * request->element_size,
+        .spec = sched_kind_reduces(request->args.kind) ? &request->spec : NULL,
+        .root = request->args.root,
+        .sequence = request->sequence,
+        .fingerprint = request->fingerprint,
+        .send = request->staged_send != NULL ? request->staged_send : request->args.send,
+        .recv = request->staged_recv != NULL ? request->staged_recv : request->args.recv};
+    struct native_wait wait = {.pause = native_no_pause};
+    struct native_result result =
+        comm->native_ops->advance(comm->native, request->form, &native, &wait);
+    if (result.outcome == NATIVE_PAUSED)
+        return false;
+    if (result.outcome == NATIVE_DONE) {
+        comm_note_native(comm, request->form->name);
+        request_poll(request, false);
+        request_end(request, ROTA_OK);
+    } else {
+        native_failed(comm, request, &result, wait.waiting_for, false);
+        comm_fail(comm, error_record());
+    }
+    return true;
+}
+
+/* The communicator knows its native forms: native or by schedule. */
+static void dispatch(rota_request *request) {
+    rota_comm *comm = request->comm;
+    request->form = NULL;
+    if (request->may_be_native &&
+        atomic_load_explicit(&comm->native_state, memory_order_relaxed) == NATIVE_READY)
+        request->form = comm->native_ops->query(
+            comm->native, request->args.kind, request->args.count * request->element_size,
+            sched_kind_reduces(request->args.kind) ? &request->spec : NULL);
+    if (request->form == NULL) {
+        request_poll(request, false);
+        start_schedule(request);
+        return;
+    }
+    request->fingerprint = fingerprint(comm, &request->args, NULL);
+    rota_status status = staging_in(request);
+    if (status != ROTA_OK) {
+        fail_start(request, status);
+        return;
+    }
+    request->stage = request->copy != NULL ? REQUEST_STAGING_IN : REQUEST_NATIVE;
+    request_poll(request, true);
+}
+
+static bool poll_copy(rota_request *request) {
+    rota_status status = ROTA_OK;
+    if (!staging_ended(request, &status))
+        return false;
+    if (status != ROTA_OK) {
+        comm_fail(request->comm, error_record());
+    } else if (request->stage == REQUEST_STAGING_OUT) {
+        request_close(request, ROTA_OK);
+    } else if (request->args.kind >= ROTA_KIND_SEND) {
+        request_poll(request, false);
+        request->stage = REQUEST_RUNNING;
+        p2p_start(request);
+    } else {
+        request->stage = REQUEST_NATIVE;
+    }
+    return true;
+}
+
+bool collective_poll(rota_request *request) {
+    switch (request->stage) {
+    case REQUEST_CONNECTING:
+        if (!native_connect(request->comm))
+            return false;
+        dispatch(request);
+        return true;
+    case REQUEST_STAGING_IN:
+    case REQUEST_STAGING_OUT:
+        return poll_copy(request);
+    case REQUEST_NATIVE:
+        return advance_native(request);
+    default:
+        return false;
+    }
+}
+
+void collective_next(rota_comm *comm) {
+    rota_request *request = TAILQ_FIRST(&comm->queue);
+    if (request == NULL || request->stage != REQUEST_QUEUED ||
+        atomic_load_explicit(&comm->status, memory_order_relaxed) != ROTA_OK)
+        return;
+    if (request->may_be_native && !native_connect(comm)) {
+        request->stage = REQUEST_CONNECTING;
+        request_poll(request, true);
+        return;
+    }
+    dispatch(request);
+}
+
+/* -- entry --------------------------------------------------------------------------------------
+ */
+
+/* Waits for a request that its caller does not get to see. */
+static rota_status wait_and_free(rota_request *request) {
+    request_wait(request, CLOCK_NEVER);
+    rota_status status = request->status;
+    if (status != ROTA_OK)
+        *error_record() = request->record;
+    request_release(request);
+    return status;
+}
+
+/* Inside the domain: makes the request and puts it at the end of the queue. */
+static rota_request *enqueue(rota_comm *comm, const struct call_args *args,
+                             const struct reduce_spec *spec, const rota_call *call) {
+    size_t element = rota_dtype_size(args->dtype);
+    const struct algorithm *algorithm =
+        collective_select(comm, call != NULL ? call->algorithm : NULL, args->kind,
+                          args->count * element, spec != NULL ? spec->partial_size : element);
+    if (algorithm == NULL)
+        return NULL;
+    rota_request *request = request_create(comm, args, call);
+    if (request == NULL)
+        return NULL;
+    if (spec != NULL)
+        request->spec = *spec;
+    request->algorithm = algorithm;
+    request->may_be_native = may_be_native(comm, call);
+    request->sequence = ++comm->sequence;
+    request->queued = true;
+    atomic_fetch_add_explicit(&comm->outstanding, 1, memory_order_relaxed);
+    TAILQ_INSERT_TAIL(&comm->queue, request, queue_entry);
+    return request;
+}
+
+static rota_status start(rota_comm *comm, const struct call_args *args,
+                         const struct reduce_spec *spec, const rota_call *call) {
+    struct job *job = comm->job;
+    domain_enter(&job->domain);
+    rota_status status = comm_usable(comm);
+    rota_request *request = status == ROTA_OK ? enqueue(comm, args, spec, call) : NULL;
+    if (request == NULL) {
+        domain_leave(&job->domain);
+        return error_record()->status;
+    }
+    if (call != NULL && call->request != NULL)
+        *call->request = request;
+    collective_next(comm);
+    domain_leave(&job->domain);
+    if (atomic_load_explicit(&job->has_callbacks, memory_order_relaxed))
+        job_run_callbacks(job);
+    if (call != NULL && call->request != NULL)
+        return ROTA_OK;
+    return wait_and_free(request);
+}
+
+rota_status collective_run(rota_comm *comm, const struct call_args *args, const rota_call *call) {
+    if (atomic_exchange_explicit(&comm->busy, true, memory_order_acquire))
+        return error_raise(ROTA_ERR_BUSY, "another thread is inside a collective of %s",
+                           comm->name);
+    rota_status status = ROTA_OK;
+    const struct reduce_spec *spec = NULL;
+    if (sched_kind_reduces(args->kind)) {
+        spec = comm_spec(comm, args->dtype, args->op);
+        if (spec == NULL)
+            status = error_record()->status;
+    }
+    if (status == ROTA_OK) {
+        size_t bytes = args->count * rota_dtype_size(args->dtype);
+        const struct native_form *form = NULL;
+        if ((call == NULL || call->request == NULL) &&
+            atomic_load_explicit(&comm->outstanding, memory_order_acquire) == 0 &&
+            atomic_load_explicit(&comm->status, memory_order_relaxed) == ROTA_OK &&
+            !comm->finalized && may_be_native(comm, call) &&
+            atomic_load_explicit(&comm->native_state, memory_order_acquire) == NATIVE_READY)
+            form = comm->native_ops->query(comm->native, args->kind, bytes, spec);
+        if (form != NULL && is_host(args->send, bytes) && is_host(args->recv, bytes))
+            status = run_native(comm, args, form, spec, bytes,
+                                call != NULL && call->timeout_ms > 0 ? call->timeout_ms
+                                                                     : comm->timeout_ms);
+        else
+            status = start(comm, args, spec, call);
+    }
+    /* Partner: the exchange above in the next call, perhaps by another thread. */
+    atomic_store_explicit(&comm->busy, false, memory_order_release);
+    return status == ROTA_OK ? ROTA_OK : comm_keep_error(comm, status);
+}
+
+rota_status collective_p2p(rota_comm *comm, const struct call_args *args, const rota_call *call) {
+    struct job *job = comm->job;
+    domain_enter(&job->domain);
+    rota_status status = comm_usable(comm);
+    rota_request *request = status == ROTA_OK ? request_create(comm, args, call) : NULL;
+    if (request == NULL) {
+        domain_leave(&job->domain);
+        return comm_keep_error(comm, error_record()->status);
+    }
+    if (call != NULL && call->request != NULL)
+        *call->request = request;
+    status = staging_in(request);
+    if (status != ROTA_OK) {
+        request_close(request, status);
+    } else if (request->copy != NULL) {
+        request->stage = REQUEST_STAGING_IN;
+        request_poll(request, true);
+    } else {
+        request->stage = REQUEST_RUNNING;
+        p2p_start(request);
+    }
+    domain_leave(&job->domain);
+    if (atomic_load_explicit(&job->has_callbacks, memory_order_relaxed))
+        job_run_callbacks(job);
+    if (call != NULL && call->request != NULL)
+        return ROTA_OK;
+    status = wait_and_free(request);
+    return status == ROTA_OK ? ROTA_OK : comm_keep_error(comm, status);
+}

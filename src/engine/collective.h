@@ -1,0 +1,23 @@
+/* Collectives: from checked arguments to a native form or the executor. */
+#ifndef ENGINE_COLLECTIVE_H
+#define ENGINE_COLLECTIVE_H
+
+#include "engine/comm.h"
+
+/* Runs or starts a collective. Outside the domain; arguments are checked already (pointers,
+ * counts, types, root); the communicator's state is checked here. */
+rota_status collective_run(rota_comm *comm, const struct call_args *args, const rota_call *call);
+/* Sends and receives likewise. */
+rota_status collective_p2p(rota_comm *comm, const struct call_args *args, const rota_call *call);
+/* Inside the domain: begins the first of the queue unless it runs. */
+void collective_next(rota_comm *comm);
+/* Inside the domain: goes on with a request in job->polled. Returns whether anything happened. */
+bool collective_poll(rota_request *request);
+/* Whether this rank's buffers are the in-place form of the kind. */
+bool collective_in_place(const rota_comm *comm, const struct call_args *args, size_t element_size);
+/* Algorithm for a call; the same on all ranks. NULL and an error raised when the forced one cannot
+ * do it. */
+const struct algorithm *collective_select(const rota_comm *comm, const char *forced, rota_kind kind,
+                                          size_t bytes, size_t partial_size);
+
+#endif

@@ -1,0 +1,265 @@
+/* Communicators: made from the ranks of a job, failed once, destroyed by anybody at any time. */
+#include "engine/comm.h"
+
+#include "base/error.h"
+#include "engine/collective.h"
+#include "engine/executor.h"
+#include "engine/plan.h"
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* All communicators of the process: so that destroying one twice is an error and not a crash. */
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct registered {
+    rota_comm *comm;
+    struct registered *next;
+} * registry;
+
+static rota_status registry_add(rota_comm *comm) {
+    struct registered *entry = malloc(sizeof(*entry));
+    if (entry == NULL)
+        return error_raise(ROTA_ERR_MEMORY, "out of memory for a communicator");
+    entry->comm = comm;
+    pthread_mutex_lock(&registry_lock);
+    entry->next = registry;
+    registry = entry;
+    pthread_mutex_unlock(&registry_lock);
+    return ROTA_OK;
+}
+
+static bool registry_remove(const rota_comm *comm) {
+    pthread_mutex_lock(&registry_lock);
+    struct registered **at = &registry;
+    while (*at != NULL && (*at)->comm != comm)
+        at = &(*at)->next;
+    struct registered *entry = *at;
+    if (entry != NULL)
+        *at = entry->next;
+    pthread_mutex_unlock(&registry_lock);
+    free(entry);
+    return entry != NULL;
+}
+
+/* Which ranks share a host, as algorithms may know it. */
+static rota_status set_topology(rota_comm *comm) {
+    comm->group_of = malloc((size_t)comm->nranks * sizeof(*comm->group_of));
+    if (comm->group_of == NULL)
+        return error_raise(ROTA_ERR_MEMORY, "out of memory for a communicator");
+    int groups = 0;
+    for (int i = 0; i < comm->nranks; i++) {
+        comm->group_of[i] = groups;
+        for (int j = 0; j < i; j++) {
+            if (job_same_host(comm->job, comm->members[i], comm->members[j])) {
+                comm->group_of[i] = comm->group_of[j];
+                break;
+            }
+        }
+        groups += comm->group_of[i] == groups;
+    }
+    comm->topology = (struct algorithm_topology){.ngroups = groups, .group_of = comm->group_of};
+    return ROTA_OK;
+}
+
+static enum cpu_isa isa_setting(const struct settings *settings) {
+    const char *name = settings_text(settings, SETTING_ISA);
+    for (int isa = 0; isa < CPU_ISA_COUNT; isa++)
+        if (strcmp(name, cpu_isa_name((enum cpu_isa)isa)) == 0)
+            return (enum cpu_isa)isa;
+    return cpu_isa_best();
+}
+
+static rota_status read_settings(rota_comm *comm) {
+    const struct settings *settings = comm->job->settings;
+    comm->timeout_ms = settings_integer(settings, SETTING_TIMEOUT_MS);
+    comm->check = strcmp(settings_text(settings, SETTING_CHECK), "off") != 0;
+    comm->sequence = (uint64_t)settings_integer(settings, SETTING_TEST_SEQUENCE_START);
+    comm->isa = isa_setting(settings);
+    if (!cpu_isa_available(comm->isa))
+        return error_raise(ROTA_ERR_SETTING, "ROTA_ISA: this machine has no %s",
+                           cpu_isa_name(comm->isa));
+    const char *forced = settings_text(settings, SETTING_ALGORITHM);
+    if (forced[0] != '\0') {
+        comm->forced = algorithm_find(forced);
+        if (comm->forced == NULL)
+            return error_raise(ROTA_ERR_SETTING,
+                               "ROTA_ALGORITHM (from %s): there is no algorithm \"%.40s\"",
+                               settings_origin(settings, SETTING_ALGORITHM), forced);
+    }
+    return ROTA_OK;
+}
+
+/* Whether all members can share memory, as far as their records tell. */
+static bool may_share_memory(const rota_comm *comm) {
+    const struct job *job = comm->job;
+    struct transport *shm = job->transports[TRANSPORT_SHM];
+    if (shm == NULL || shm->ops->native == NULL || comm->nranks < 2 || comm->topology.ngroups != 1)
+        return false;
+    for (int i = 0; i < comm->nranks; i++)
+        if ((job->records[comm->members[i]].transports & (1u << TRANSPORT_SHM)) == 0)
+            return false;
+    return true;
+}
+
+static void free_parts(rota_comm *comm) {
+    p2p_table_destroy(comm->p2p);
+    executor_destroy(comm->executor);
+    plan_free_all(comm->plans);
+    free(comm->members);
+    free(comm->group_of);
+    free(comm);
+}
+
+rota_status comm_create(struct job *job, const char *name, const int *members, int nmembers,
+                        int self, rota_comm **out) {
+    rota_comm *comm = calloc(1, sizeof(*comm));
+    if (comm == NULL)
+        return error_raise(ROTA_ERR_MEMORY, "out of memory for a communicator");
+    comm->job = job;
+    comm->rank = self;
+    comm->nranks = nmembers;
+    comm->record = (rota_error)ROTA_ERROR_INIT;
+    comm->record.peer = -1;
+    comm->record.kind = -1;
+    snprintf(comm->name, sizeof(comm->name), "%s", name);
+    TAILQ_INIT(&comm->queue);
+    LIST_INIT(&comm->requests);
+    comm->members = malloc((size_t)nmembers * sizeof(*members));
+    rota_status status = ROTA_OK;
+    if (comm->members == NULL)
+        status = error_raise(ROTA_ERR_MEMORY, "out of memory for a communicator");
+    else
+        memcpy(comm->members, members, (size_t)nmembers * sizeof(*members));
+    if (status == ROTA_OK)
+        status = set_topology(comm);
+    if (status == ROTA_OK)
+        status = read_settings(comm);
+    if (status == ROTA_OK)
+        status = executor_create(comm, &comm->executor);
+    if (status == ROTA_OK && (comm->p2p = p2p_table_create(comm)) == NULL)
+        status = ROTA_ERR_MEMORY;
+    if (status == ROTA_OK)
+        status = registry_add(comm);
+    if (status != ROTA_OK) {
+        free_parts(comm);
+        return status;
+    }
+    if (may_share_memory(comm))
+        comm->native_ops = job->transports[TRANSPORT_SHM]->ops->native;
+    atomic_store(&comm->native_state, comm->native_ops != NULL ? NATIVE_UNKNOWN : NATIVE_NONE);
+    domain_enter(&job->domain);
+    comm->id = job->next_comm++;
+    job_retain(job);
+    LIST_INSERT_HEAD(&job->comms, comm, job_entry);
+    domain_leave(&job->domain);
+    *out = comm;
+    return ROTA_OK;
+}
+
+const struct reduce_spec *comm_spec(rota_comm *comm, rota_dtype dtype, rota_op op) {
+    struct reduce_spec *spec = &comm->specs[dtype][op];
+    if (spec->kernels == NULL &&
+        reduce_spec_init(spec, dtype, op, comm->nranks, comm->isa) != ROTA_OK)
+        return NULL;
+    return spec;
+}
+
+rota_status comm_usable(rota_comm *comm) {
+    rota_status status = (rota_status)atomic_load_explicit(&comm->status, memory_order_acquire);
+    if (status != ROTA_OK)
+        return error_raise(ROTA_ERR_STATE, "communicator %s has failed: %s", comm->name,
+                           comm->record.message);
+    if (comm->finalized)
+        return error_raise(ROTA_ERR_STATE, "communicator %s is finalized", comm->name);
+    return ROTA_OK;
+}
+
+rota_status comm_keep_error(rota_comm *comm, rota_status status) {
+    domain_enter(&comm->job->domain);
+    if (atomic_load_explicit(&comm->status, memory_order_relaxed) == ROTA_OK) {
+        comm->record = *error_record();
+        comm->record.size = sizeof(comm->record);
+        comm->record.status = status;
+        snprintf(comm->record.comm_name, sizeof(comm->record.comm_name), "%s", comm->name);
+    }
+    domain_leave(&comm->job->domain);
+    return status;
+}
+
+void comm_fail(rota_comm *comm, const rota_error *record) {
+    if (atomic_load_explicit(&comm->status, memory_order_relaxed) != ROTA_OK)
+        return;
+    rota_error kept = *record;
+    comm->record = kept;
+    comm->record.size = sizeof(comm->record);
+    /* Partner: comm_usable and the waits of native forms; the record is set before. */
+    atomic_store_explicit(&comm->status, (int)kept.status, memory_order_release);
+    executor_cancel(comm->executor);
+    p2p_cancel_all(comm->p2p);
+    rota_request *request;
+    while ((request = LIST_FIRST(&comm->requests)) != NULL) {
+        *error_record() = kept;
+        request_close(request, kept.status);
+    }
+    doorbell_interrupt(&comm->job->domain.bell);
+    *error_record() = kept;
+}
+
+rota_status comm_destroy(rota_comm *comm) {
+    if (!registry_remove(comm))
+        return error_raise(ROTA_ERR_ARGUMENT,
+                           "no such communicator: it was destroyed before, or never made");
+    struct job *job = comm->job;
+    domain_enter(&job->domain);
+    error_raise(ROTA_ERR_ABORTED, "communicator %s was destroyed", comm->name);
+    comm_fail(comm, error_record());
+    domain_leave(&job->domain);
+    job_run_callbacks(job);
+    while (atomic_load_explicit(&comm->users, memory_order_acquire) > 0)
+        sched_yield();
+    domain_enter(&job->domain);
+    if (comm->native != NULL)
+        comm->native_ops->group_close(comm->native);
+    LIST_REMOVE(comm, job_entry);
+    free_parts(comm);
+    domain_leave(&job->domain);
+    job_release(job);
+    error_clear();
+    return ROTA_OK;
+}
+
+static void expire(rota_request *request) {
+    int ranks[ROTA_ERROR_MAX_CULPRITS], count = 0;
+    rota_comm *comm = request->comm;
+    if (request->args.kind >= ROTA_KIND_SEND) {
+        if (request->args.root >= 0)
+            ranks[count++] = request->args.root;
+    } else if (request == TAILQ_FIRST(&comm->queue)) {
+        count = executor_awaited(comm->executor, ranks, ROTA_ERROR_MAX_CULPRITS);
+    }
+    char list[160] = "";
+    size_t n = 0;
+    for (int i = 0; i < count && n < sizeof(list) - 12; i++)
+        n += (size_t)snprintf(list + n, sizeof(list) - n, "%s%d", i > 0 ? ", " : "", ranks[i]);
+    long long waited = (long long)((clock_now_ns() - request->started_ns) / 1000000);
+    request_raise(request, ROTA_ERR_TIMEOUT, count > 0 ? ranks[0] : -1,
+                  count > 0 ? "waited %lld ms for rank%s %s" : "waited %lld ms%s%s", waited,
+                  count > 1 ? "s" : "", list);
+    for (int i = 0; i < count; i++)
+        error_add_culprit(error_record(), ranks[i]);
+    comm_fail(comm, error_record());
+}
+
+int64_t comm_expire(rota_comm *comm, int64_t now_ns) {
+    int64_t next = CLOCK_NEVER;
+    rota_request *request;
+    LIST_FOREACH(request, &comm->requests, comm_entry) {
+        if (request->deadline_ns <= now_ns) {
+            expire(request);
+            return CLOCK_NEVER;
+        }
+        next = request->deadline_ns < next ? request->deadline_ns : next;
+    }
+    return next;
+}

@@ -1,0 +1,151 @@
+/* Communicators and requests: the state behind the two public handles. */
+#ifndef ENGINE_COMM_H
+#define ENGINE_COMM_H
+
+#include "engine/job.h"
+#include "engine/p2p.h"
+#include "reduce/reduce.h"
+#include <algorithms/algorithm.h>
+#include <rota/p2p.h>
+#include <transports/native.h>
+
+struct executor;
+struct plan;
+
+/* What is called: the part of an operation that its caller gives. */
+struct call_args {
+    rota_kind kind;
+    const void *send;
+    void *recv;
+    size_t count; /* elements, as in the public call */
+    rota_dtype dtype;
+    rota_op op; /* in kinds that reduce */
+    int root;   /* -1 where there is none; peer of send and recv */
+    int tag;
+    rota_recv_info *info;
+};
+
+enum request_stage {
+    REQUEST_QUEUED,      /* behind another collective of its communicator */
+    REQUEST_CONNECTING,  /* waits until the communicator knows whether it has native forms */
+    REQUEST_STAGING_IN,  /* copies memory that a form cannot touch to the host */
+    REQUEST_NATIVE,      /* a native form runs it */
+    REQUEST_RUNNING,     /* the executor or point to point runs it */
+    REQUEST_STAGING_OUT, /* copies the result back */
+    REQUEST_ENDED
+};
+
+/* A request: one operation from its start to its end. Fields are guarded by the domain, but
+ * `done`, which is set last (release) and read by waiters (acquire). */
+struct rota_request {
+    rota_comm *comm; /* alive until the request has ended */
+    struct job *job; /* holds a reference */
+    struct call_args args;
+    struct reduce_spec spec; /* kinds that reduce */
+    size_t element_size;
+    uint64_t sequence, fingerprint;
+    int64_t started_ns, deadline_ns;
+    const struct algorithm *algorithm;
+    enum request_stage stage;
+    bool may_be_native;
+    const struct native_form *form;  /* a native form runs it */
+    void *staged_send, *staged_recv; /* host copies, see staging.h */
+    struct staging_copy *copy;       /* under way */
+    struct p2p_state p2p;
+    _Atomic bool done;
+    rota_status status;
+    rota_error record;
+    char label[32];
+    rota_done_fn done_fn;
+    void *done_arg;
+    bool background; /* counted in job->background */
+    bool freed;      /* by the user, before it ended */
+    bool queued;     /* by queue_entry, in comm->queue or a list of p2p */
+    bool polled;     /* in job->polled */
+    TAILQ_ENTRY(rota_request) queue_entry;
+    TAILQ_ENTRY(rota_request) poll_entry; /* job->polled or job->callbacks */
+    LIST_ENTRY(rota_request) comm_entry;  /* comm->requests */
+};
+
+enum native_state { NATIVE_UNKNOWN, NATIVE_CONNECTING, NATIVE_READY, NATIVE_NONE };
+
+struct rota_comm {
+    struct job *job;
+    int rank, nranks;
+    int *members; /* job ranks */
+    char name[ROTA_ERROR_MAX_NAME];
+    uint32_t id, generation;
+    _Atomic bool busy;       /* a thread is starting or running a collective */
+    _Atomic int users;       /* threads inside a call */
+    _Atomic int outstanding; /* collectives in the queue */
+    _Atomic int status;      /* ROTA_OK while it works */
+    rota_error record;       /* why it does not, or the last failed call */
+    int64_t timeout_ms;
+    bool check; /* fingerprints travel */
+    bool finalized;
+    uint64_t sequence;              /* of the last collective */
+    const struct algorithm *forced; /* setting ROTA_ALGORITHM */
+    struct algorithm_topology topology;
+    int *group_of;
+    TAILQ_HEAD(comm_queue, rota_request) queue; /* collectives, in order; the head runs */
+    LIST_HEAD(, rota_request) requests;         /* all that have not ended */
+    struct executor *executor;
+    struct plan *plans; /* cache */
+    struct p2p_table *p2p;
+    _Atomic int native_state;
+    const struct transport_native_ops *native_ops;
+    struct native_group *native;
+    _Atomic uint64_t native_calls;
+    const char *_Atomic last_algorithm;
+    struct reduce_spec specs[ROTA_DTYPE_COUNT][ROTA_OP_COUNT]; /* kernels NULL until used */
+    enum cpu_isa isa;
+    LIST_ENTRY(rota_comm) job_entry;
+};
+
+/* Makes a communicator of the given job ranks (members is copied; self is the caller's index). */
+rota_status comm_create(struct job *job, const char *name, const int *members, int nmembers,
+                        int self, rota_comm **comm);
+/* Ends everything and frees it; drops its reference on the job. Any thread, outside the domain.
+ * ROTA_ERR_ARGUMENT when there is no such communicator (destroyed before). */
+rota_status comm_destroy(rota_comm *comm);
+/* Marks it failed and ends all its requests with the record. Inside the domain. */
+void comm_fail(rota_comm *comm, const rota_error *record);
+/* The spec of (dtype, op), made on first use; NULL and an error raised for unknown ones. Only by
+ * the thread that holds `busy`. */
+const struct reduce_spec *comm_spec(rota_comm *comm, rota_dtype dtype, rota_op op);
+/* Counts a call that a native form ran. */
+static inline void comm_note_native(rota_comm *comm, const char *form) {
+    uint64_t calls = atomic_load_explicit(&comm->native_calls, memory_order_relaxed);
+    atomic_store_explicit(&comm->native_calls, calls + 1, memory_order_relaxed);
+    atomic_store_explicit(&comm->last_algorithm, form, memory_order_relaxed);
+}
+/* ROTA_OK, or raises why the communicator takes no calls. */
+rota_status comm_usable(rota_comm *comm);
+/* Keeps the calling thread's error as the communicator's last one and returns its status. */
+rota_status comm_keep_error(rota_comm *comm, rota_status status);
+
+/* -- requests, inside the domain unless said otherwise ------------------------------------------
+ */
+/* NULL and an error raised when it cannot be made. */
+rota_request *request_create(rota_comm *comm, const struct call_args *args, const rota_call *call);
+/* The work is done or has failed (status, and the thread's error record): copies results back
+ * where needed, then closes it. */
+void request_end(rota_request *request, rota_status status);
+/* Closes it: lets the next of its communicator begin, and its waiters or call-back know. */
+void request_close(rota_request *request, rota_status status);
+/* Puts it among those that job_progress polls, or takes it out. */
+void request_poll(rota_request *request, bool wanted);
+/* Outside the domain: waits until it has ended, or until `deadline_ns` (returns false). */
+bool request_wait(rota_request *request, int64_t deadline_ns);
+/* Outside the domain: the user lets go of it. */
+void request_release(rota_request *request);
+/* Raises an error of an operation: fills rank, kind, sequence, waited time; the message begins
+ * with "all_reduce #12 (float32 sum, 4096) on world, rank 2 of 4: ". */
+rota_status request_raise(const rota_request *request, rota_status status, int peer,
+                          const char *format, ...) __attribute__((format(printf, 4, 5)));
+/* Ends those whose deadline has passed; returns the earliest deadline of the others. */
+int64_t comm_expire(rota_comm *comm, int64_t now_ns);
+/* Runs done call-backs that are due; outside the domain. */
+void job_run_callbacks(struct job *job);
+
+#endif

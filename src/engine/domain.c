@@ -1,0 +1,181 @@
+/* Progress domain: entering, leaving and the one way of waiting. */
+#include "engine/domain.h"
+
+#include "base/cpu.h"
+#include "base/error.h"
+#include <sched.h>
+#include <stdlib.h>
+
+/* How long a wait polls before it gives the core away, in turns of about 20-50 ns, and how often it
+ * then yields before it sleeps. A sleep and its wake-up cost about 10 us, so spinning a few times
+ * as long loses little; with more ranks than cores the peer needs this core, so it is yielded at
+ * once, and a yield costs about 1 us. */
+enum { SPIN_TURNS = 4000, SPIN_TURNS_CROWDED = 8, YIELD_TURNS = 200, YIELD_TURNS_CROWDED = 1000 };
+
+struct sleeper_entry {
+    struct doorbell_sleeper *sleeper;
+    struct sleeper_entry *next;
+};
+
+/* Sleepers not in use. */
+struct sleeper_pool {
+    pthread_mutex_t lock;
+    struct sleeper_entry *free;
+};
+
+rota_status domain_init(struct domain *domain, const struct doorbell *bell, bool crowded) {
+    domain->sleepers = calloc(1, sizeof(*domain->sleepers));
+    if (domain->sleepers == NULL)
+        return error_raise(ROTA_ERR_MEMORY, "out of memory for a progress domain");
+    pthread_mutex_init(&domain->sleepers->lock, NULL);
+    pthread_mutex_init(&domain->lock, NULL);
+    atomic_init(&domain->wanted, 0);
+    atomic_init(&domain->sleeps, 0);
+    domain->bell = *bell;
+    domain->spin_turns = crowded ? SPIN_TURNS_CROWDED : SPIN_TURNS;
+    domain->yield_turns = crowded ? YIELD_TURNS_CROWDED : YIELD_TURNS;
+    return ROTA_OK;
+}
+
+void domain_destroy(struct domain *domain) {
+    if (domain->sleepers == NULL)
+        return;
+    while (domain->sleepers->free != NULL) {
+        struct sleeper_entry *entry = domain->sleepers->free;
+        domain->sleepers->free = entry->next;
+        doorbell_sleeper_destroy(entry->sleeper);
+        free(entry);
+    }
+    pthread_mutex_destroy(&domain->sleepers->lock);
+    free(domain->sleepers);
+    domain->sleepers = NULL;
+    pthread_mutex_destroy(&domain->lock);
+}
+
+static struct sleeper_entry *sleeper_get(struct domain *domain) {
+    struct sleeper_pool *pool = domain->sleepers;
+    pthread_mutex_lock(&pool->lock);
+    struct sleeper_entry *entry = pool->free;
+    if (entry != NULL)
+        pool->free = entry->next;
+    pthread_mutex_unlock(&pool->lock);
+    if (entry != NULL)
+        return entry;
+    entry = calloc(1, sizeof(*entry));
+    if (entry == NULL)
+        return NULL;
+    if (doorbell_sleeper_create(&domain->bell, &entry->sleeper) != ROTA_OK)
+        goto free_entry;
+    for (int i = 0; i < domain->nwatched; i++)
+        if (doorbell_sleeper_watch(entry->sleeper, domain->watched[i]) != ROTA_OK)
+            goto destroy_sleeper;
+    return entry;
+destroy_sleeper:
+    doorbell_sleeper_destroy(entry->sleeper);
+free_entry:
+    free(entry);
+    return NULL;
+}
+
+static void sleeper_put(struct domain *domain, struct sleeper_entry *entry) {
+    struct sleeper_pool *pool = domain->sleepers;
+    pthread_mutex_lock(&pool->lock);
+    entry->next = pool->free;
+    pool->free = entry;
+    pthread_mutex_unlock(&pool->lock);
+}
+
+bool domain_try_enter(struct domain *domain) {
+    return pthread_mutex_trylock(&domain->lock) == 0;
+}
+
+void domain_enter(struct domain *domain) {
+    if (domain_try_enter(domain))
+        return;
+    atomic_fetch_add_explicit(&domain->wanted, 1, memory_order_relaxed);
+    pthread_mutex_lock(&domain->lock);
+    atomic_fetch_sub_explicit(&domain->wanted, 1, memory_order_relaxed);
+}
+
+void domain_leave(struct domain *domain) {
+    pthread_mutex_unlock(&domain->lock);
+}
+
+void domain_wake(struct domain *domain) {
+    /* Partner: the armed count raised in domain_sleep before it looks at `ready`. */
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(&domain->bell.line->armed, memory_order_relaxed) != 0)
+        doorbell_write(domain->bell.event_fd);
+}
+
+/* Arms, looks once more, sleeps. */
+static void domain_sleep(struct domain *domain, bool (*ready)(const void *arg), const void *arg,
+                         int64_t deadline_ns) {
+    struct sleeper_entry *entry = sleeper_get(domain);
+    if (entry == NULL) { /* no descriptor left: wait without one */
+        sched_yield();
+        return;
+    }
+    uint32_t interrupts = doorbell_interrupts(domain->bell.line);
+    doorbell_arm(&domain->bell);
+    bool quiet = false;
+    if (domain_try_enter(domain)) {
+        quiet = domain->arm(domain->context);
+        if (!quiet)
+            domain->progress(domain->context);
+        domain_leave(domain);
+    } else {
+        /* Someone is inside and will ring when it completes what we wait for; but it may leave
+         * without progressing what comes later, so sleep only briefly. */
+        quiet = true;
+        int64_t brief = clock_now_ns() + 1000000;
+        deadline_ns = brief < deadline_ns ? brief : deadline_ns;
+    }
+    if (quiet && !ready(arg) && interrupts == doorbell_interrupts(domain->bell.line)) {
+        atomic_fetch_add_explicit(&domain->sleeps, 1, memory_order_relaxed);
+        doorbell_sleep(entry->sleeper, deadline_ns);
+    }
+    doorbell_disarm(&domain->bell);
+    sleeper_put(domain, entry);
+}
+
+/* Polls inside the domain until something happens, somebody wants in, or the turns are used up. */
+static bool domain_poll(struct domain *domain, bool (*ready)(const void *arg), const void *arg,
+                        uint32_t turns) {
+    bool moved = false;
+    if (!domain_try_enter(domain)) {
+        cpu_relax();
+        return false;
+    }
+    for (uint32_t i = 0; i < turns && !moved; i++) {
+        moved = domain->progress(domain->context) > 0 || ready(arg);
+        if (atomic_load_explicit(&domain->wanted, memory_order_relaxed) != 0)
+            break;
+        if (!moved)
+            cpu_relax();
+    }
+    domain_leave(domain);
+    if (atomic_load_explicit(&domain->wanted, memory_order_relaxed) != 0)
+        sched_yield();
+    return moved;
+}
+
+void domain_pause(struct domain *domain, struct domain_wait *wait, bool (*ready)(const void *arg),
+                  const void *arg, int64_t deadline_ns) {
+    enum { BATCH = 64 };
+    uint32_t spent = wait->turns - wait->quiet;
+    uint32_t batch = domain->spin_turns < BATCH ? domain->spin_turns : BATCH;
+    if (domain_poll(domain, ready, arg, batch)) {
+        wait->turns++;
+        wait->quiet = wait->turns;
+        return;
+    }
+    if (spent < domain->spin_turns) {
+        wait->turns += batch;
+    } else if (spent < domain->spin_turns + domain->yield_turns) {
+        wait->turns++;
+        sched_yield();
+    } else {
+        domain_sleep(domain, ready, arg, deadline_ns);
+    }
+}

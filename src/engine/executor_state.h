@@ -1,0 +1,176 @@
+/* What the two halves of the executor share: executor.c decides what runs when, executor_memory.c
+ * moves and combines the bytes. */
+#ifndef ENGINE_EXECUTOR_STATE_H
+#define ENGINE_EXECUTOR_STATE_H
+
+#include "engine/executor.h"
+
+/* Slices in flight. More would hide longer round trips and cost as much more scratch. */
+#define EXECUTOR_SLOTS 4
+#define EXECUTOR_MAX_PIECES 64
+/* From here on posting user memory beats a copy through the transport's own. */
+#define EXECUTOR_POST_BYTES 8192
+
+struct cell_name {
+    uint32_t step, slot;
+};
+
+struct cell {
+    uint32_t pending; /* cells that must complete before */
+    uint32_t waiting; /* sends: messages whose source is still in use */
+    uint32_t arrived; /* receives: messages that are here */
+    bool issued;
+};
+
+/* A place in the order of a lane: slice block + slot of step `index`. */
+struct cursor {
+    uint32_t block, index, slot;
+};
+
+struct lane {
+    struct cursor send, recv;
+    uint32_t send_peer; /* peers of the step under the cursor that have had it */
+};
+
+struct awaited {
+    struct cell_name cell;
+    uint32_t peer; /* index among the step's peers */
+    uint32_t position, slice;
+    size_t length;
+    bool announced, posted;
+};
+
+/* The link of one (peer, channel), and the messages awaited on it, oldest first. */
+struct wire {
+    struct link link;
+    struct executor *executor;
+    struct awaited *awaited;
+    uint32_t head, count, capacity;
+    uint32_t stalled; /* a send waits for it */
+    bool shown;       /* its oldest message is held by a cell */
+    bool look;        /* in executor->looks */
+    struct wire *next_look;
+};
+
+struct arrival_slot {
+    struct wire *wire;
+    struct transport_arrival arrival;
+};
+
+/* A post handed to a transport. */
+struct post {
+    struct transport_ticket ticket; /* first: done gets its address */
+    struct executor *executor;
+    struct wire *wire;
+    struct cell_name cell;
+    bool receiving;
+    struct post *next, **previous;
+};
+
+enum transfer_kind {
+    TRANSFER_SEND,
+    TRANSFER_RECV,
+    TRANSFER_RECV_REDUCE,
+    TRANSFER_COPY,
+    TRANSFER_REDUCE
+};
+
+/* Bytes being copied or combined for one cell; with host memory it ends at once. */
+struct transfer {
+    struct executor *executor;
+    enum transfer_kind kind;
+    struct cell_name cell;
+    struct wire *wire;           /* SEND */
+    struct transport_slot out;   /* SEND */
+    uint32_t pending;            /* operations of other memory kinds under way */
+    bool whole;                  /* all operations were begun */
+    unsigned char *straightened; /* copies of messages that came in two pieces or misaligned */
+    struct transfer *next, **previous;
+};
+
+/* One operation of another memory kind. */
+struct memory_operation {
+    struct memory_ticket ticket; /* first */
+    struct transfer *transfer;   /* NULL: forgotten */
+    struct job *job;
+    _Atomic bool notified, left; /* see operation_notify */
+    struct memory_operation *next;
+};
+
+struct slot {
+    uint32_t slice;
+    uint32_t left; /* cells to complete */
+};
+
+struct executor {
+    rota_comm *comm;
+    rota_request *request; /* NULL when nothing runs */
+    struct plan *plan;
+    struct wire **wires; /* [channel * nranks + peer], NULL until used */
+    uint32_t nwires;
+
+    size_t element_size, partial_size, widest_size;
+    size_t slice_elements, scratch_stride;
+    uint32_t nslices, nslots, active;
+    struct slot slots[EXECUTOR_SLOTS];
+    struct cell *cells; /* [step * EXECUTOR_SLOTS + slot] */
+    struct lane *lanes;
+    struct cell_name *ready; /* local cells that can run */
+    size_t nready;
+    struct wire *looks; /* wires at which a message may wait */
+    bool dirty;         /* a cursor may be able to move */
+    bool pumping;
+    size_t *begin;                 /* first element of each chunk of a block */
+    struct arrival_slot *arrivals; /* [(peer entry) * EXECUTOR_SLOTS + slot] */
+    struct reduce_operand *operands;
+    unsigned char *scratch;
+    size_t cell_capacity, ready_capacity, lane_capacity, begin_capacity, arrival_capacity,
+        operand_capacity, scratch_capacity;
+
+    const struct memory_kind *kind; /* of the user's buffers when not both are host */
+    bool host_memory;
+    struct post *posts, *free_posts;
+    struct transfer *transfers, *free_transfers;
+    struct memory_operation *operations;
+};
+
+static inline struct cell *executor_cell(const struct executor *executor, uint32_t step,
+                                         uint32_t slot) {
+    return &executor->cells[(size_t)step * EXECUTOR_SLOTS + slot];
+}
+
+/* Arrivals of a receive's peers: consecutive entries. */
+static inline struct arrival_slot *executor_arrivals(const struct executor *executor, uint32_t step,
+                                                     uint32_t slot) {
+    const struct sched *schedule = executor->plan->schedule;
+    return &executor->arrivals[(size_t)slot * schedule->npeers + schedule->steps[step].peers.begin];
+}
+
+/* -- executor.c ---------------------------------------------------------------------------------
+ */
+void executor_complete(struct executor *executor, uint32_t step, uint32_t slot);
+void executor_transfer_sent(struct executor *executor, struct transfer *transfer);
+void executor_transfer_received(struct executor *executor, struct transfer *transfer);
+void executor_pump(struct executor *executor);
+
+/* -- executor_memory.c --------------------------------------------------------------------------
+ */
+/* Decides which memory kind moves the request's buffers. */
+void executor_set_memory(struct executor *executor);
+/* Bytes of a slice of the chunks that a list names. */
+size_t executor_length(const struct executor *executor, struct sched_list list, uint32_t slice,
+                       bool partial);
+/* Pieces of a step's source (or destination) in user memory and scratch, neighbours joined; -1
+ * when they are more than EXECUTOR_MAX_PIECES. */
+int executor_gather(const struct executor *executor, const struct sched_step *step, uint32_t slot,
+                    bool destination, struct transport_piece *pieces);
+struct transfer *executor_transfer(struct executor *executor, enum transfer_kind kind,
+                                   uint32_t step, uint32_t slot);
+void executor_copy_out(struct executor *executor, struct transfer *transfer);
+void executor_copy_in(struct executor *executor, struct transfer *transfer);
+void executor_copy_local(struct executor *executor, struct transfer *transfer);
+void executor_reduce(struct executor *executor, struct transfer *transfer);
+/* Waits until operations of other memory kinds have ended, and forgets transfers. */
+void executor_quiesce_memory(struct executor *executor);
+
+#endif

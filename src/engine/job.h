@@ -1,0 +1,69 @@
+/* One rank of one job: identity, the table of ranks, transports, endpoints, progress domain.
+ * Communicators hold references; the last one closes the job. */
+#ifndef ENGINE_JOB_H
+#define ENGINE_JOB_H
+
+#include "bootstrap/bootstrap.h"
+#include "engine/domain.h"
+#include "engine/endpoint.h"
+#include <sys/queue.h>
+#include <transports/transport.h>
+
+#define JOB_MAX_TRANSPORTS 6
+
+struct admission; /* a connection that the control thread let in */
+struct rota_comm;
+
+struct job {
+    int references; /* guarded by the domain */
+    int rank, nranks;
+    struct settings *settings;
+    struct bootstrap_place place;
+    struct bootstrap_record *records; /* nranks, by rank */
+    struct control_job control;
+    bool control_acquired, control_registered;
+    struct doorbell_line *private_line; /* where the bell lives when no transport places it */
+    struct transport_host host;         /* what all transports are offered ... */
+    struct transport_host hosts[TRANSPORT_COUNT];     /* ... and each one's copy, with its peers */
+    struct transport_peer *peers;                     /* [transport * nranks + rank] */
+    struct transport *transports[JOB_MAX_TRANSPORTS]; /* by index in transports.def; NULL: absent */
+    struct transport *active[JOB_MAX_TRANSPORTS];     /* those that are there */
+    int nactive;
+    bool foreign_memory;        /* a communicator has used memory that is not the host's */
+    struct endpoint *endpoints; /* nranks */
+    struct domain domain;
+    pthread_mutex_t admissions_lock;
+    struct admission *admissions; /* oldest first */
+    _Atomic bool admitted;        /* there are some */
+    uint32_t next_comm;
+    size_t message_bytes; /* bytes of a message that all ranks use: see job_message_bytes */
+    int local_ranks;      /* ranks on this host */
+    bool shares_memory;   /* every rank has shared memory and is on one host */
+    LIST_HEAD(, rota_comm) comms;
+    TAILQ_HEAD(job_requests, rota_request) polled; /* native calls and copies under way */
+    struct job_requests callbacks;                 /* ended, done call-back not yet run */
+    _Atomic bool has_callbacks;
+    _Atomic int background; /* requests that the progress thread must serve */
+    uint64_t operations;
+    int64_t next_scan_ns; /* when deadlines are looked at again */
+    uint32_t progress_turns;
+    LIST_ENTRY(job) progress_link;
+    bool progress_listed;
+};
+
+/* Joins a job. Errors: those of rota_init. */
+rota_status job_open(const rota_config *config, int64_t timeout_ms, struct job **job);
+/* Opens all ranks of a job of threads: jobs[r] for rank r. */
+rota_status job_open_threads(int nranks, struct job **jobs);
+/* References: one per communicator and per request. Taken inside the domain, dropped outside of it;
+ * the last one closes the job. */
+void job_retain(struct job *job);
+void job_release(struct job *job);
+
+/* Moves what can move; called inside the domain. Returns the number of events. */
+int job_progress(void *context);
+
+/* Whether ranks a and b are on one host and both have a transport. */
+bool job_same_host(const struct job *job, int a, int b);
+
+#endif

@@ -1,0 +1,502 @@
+/* Point to point over streams of (peer, tag). A message of any length travels as slices of the
+ * job's message size, at least one; the first carries the whole length, so a receive learns it
+ * from there. Receives are matched in the order in which they were posted; one from any source
+ * takes the first message that no receive of that source claims, and those of its tag that were
+ * posted later wait behind it. */
+#include "engine/p2p.h"
+
+#include "base/error.h"
+#include "engine/comm.h"
+#include <stdlib.h>
+#include <string.h>
+#include <uthash.h>
+
+/* From here on posting user memory beats a copy through the transport's own. */
+#define P2P_POST_BYTES 8192
+
+TAILQ_HEAD(request_list, rota_request);
+
+struct p2p_name {
+    int peer; /* rank in the communicator */
+    int tag;
+};
+_Static_assert(sizeof(struct p2p_name) == 8, "hashed as bytes: no padding");
+
+struct p2p_lane {
+    struct p2p_name name;
+    rota_comm *comm;
+    struct link link;
+    struct request_list sends, recvs; /* the heads run */
+    uint64_t sent, received;          /* number of the next message */
+    UT_hash_handle hh;
+};
+
+struct p2p_table {
+    rota_comm *comm;
+    struct p2p_lane *lanes;
+    struct request_list unmatched; /* receives from any source, and those behind them */
+    uint64_t first;                /* number of the first message of a lane */
+};
+
+static void lane_attached(struct link *link);
+static void lane_arrived(struct link *link);
+static void lane_writable(struct link *link);
+static void lane_failed(struct link *link);
+
+static const struct link_events lane_events = {.attached = lane_attached,
+                                               .arrived = lane_arrived,
+                                               .writable = lane_writable,
+                                               .failed = lane_failed};
+
+struct p2p_table *p2p_table_create(rota_comm *comm) {
+    struct p2p_table *table = calloc(1, sizeof(*table));
+    if (table == NULL) {
+        error_raise(ROTA_ERR_MEMORY, "out of memory for point to point");
+        return NULL;
+    }
+    table->comm = comm;
+    table->first = (uint64_t)settings_integer(comm->job->settings, SETTING_TEST_SEQUENCE_START) + 1;
+    TAILQ_INIT(&table->unmatched);
+    return table;
+}
+
+void p2p_table_destroy(struct p2p_table *table) {
+    if (table == NULL)
+        return;
+    struct p2p_lane *lane = NULL, *next = NULL;
+    HASH_ITER(hh, table->lanes, lane, next) {
+        HASH_DEL(table->lanes, lane);
+        link_close(&lane->link);
+        free(lane);
+    }
+    free(table);
+}
+
+static struct p2p_lane *lane_get(struct p2p_table *table, int peer, int tag) {
+    struct p2p_name name = {.peer = peer, .tag = tag};
+    struct p2p_lane *lane = NULL;
+    HASH_FIND(hh, table->lanes, &name, sizeof(name), lane);
+    if (lane != NULL)
+        return lane;
+    lane = calloc(1, sizeof(*lane));
+    if (lane == NULL) {
+        error_raise(ROTA_ERR_MEMORY, "out of memory for a stream to rank %d", peer);
+        return NULL;
+    }
+    lane->name = name;
+    lane->comm = table->comm;
+    lane->sent = lane->received = table->first;
+    TAILQ_INIT(&lane->sends);
+    TAILQ_INIT(&lane->recvs);
+    struct transport_key key = {.comm = table->comm->id,
+                                .generation = table->comm->generation,
+                                .channel = (uint32_t)tag,
+                                .space = 1};
+    if (link_open(&lane->link, table->comm->job, table->comm->members[peer], &key, &lane_events,
+                  lane) != ROTA_OK) {
+        free(lane);
+        return NULL;
+    }
+    HASH_ADD(hh, table->lanes, name, sizeof(lane->name), lane);
+    return lane;
+}
+
+static size_t slice_bytes(const struct p2p_lane *lane) {
+    return lane->comm->job->message_bytes;
+}
+
+static void fail_request(rota_request *request) {
+    comm_fail(request->comm, error_record());
+}
+
+static struct p2p_post *free_post(rota_request *request) {
+    for (int i = 0; i < P2P_WINDOW; i++)
+        if (!request->p2p.posts[i].active)
+            return &request->p2p.posts[i];
+    return NULL;
+}
+
+static unsigned char *buffer_of(const rota_request *request) {
+    if (request->args.kind == ROTA_KIND_SEND)
+        return request->staged_send != NULL ? request->staged_send
+                                            : (unsigned char *)(uintptr_t)request->args.send;
+    return request->staged_recv != NULL ? request->staged_recv : request->args.recv;
+}
+
+/* -- sending ------------------------------------------------------------------------------------
+ */
+
+static void pump_sends(struct p2p_lane *lane);
+
+static void send_done(struct transport_ticket *ticket, enum transport_result result) {
+    struct p2p_post *post = (struct p2p_post *)ticket;
+    rota_request *request = post->request;
+    struct p2p_lane *lane = request->p2p.lane;
+    post->active = false;
+    request->p2p.pending--;
+    request->p2p.finished += post->bytes;
+    if (result != TRANSPORT_OK) {
+        lane_failed(&lane->link);
+        return;
+    }
+    if (request->p2p.finished == request->p2p.total && request->p2p.pending == 0 &&
+        request->p2p.announced == request->p2p.total && !request->queued)
+        request_end(request, ROTA_OK);
+    else
+        pump_sends(lane);
+}
+
+/* Hands one slice to the transport. */
+static enum transport_result send_slice(struct p2p_lane *lane, rota_request *request) {
+    struct p2p_state *p2p = &request->p2p;
+    struct transport *transport = lane->link.transport;
+    size_t length = p2p->total - p2p->announced;
+    length = length < slice_bytes(lane) ? length : slice_bytes(lane);
+    struct transport_header header = {.sequence = lane->sent,
+                                      .slice = (uint32_t)(p2p->announced / slice_bytes(lane)),
+                                      .length = length,
+                                      .total = p2p->announced == 0 ? p2p->total : 0};
+    unsigned char *data = buffer_of(request) + p2p->announced;
+    if (transport->caps.posts_send && length >= P2P_POST_BYTES) {
+        struct p2p_post *post = free_post(request);
+        if (post == NULL)
+            return TRANSPORT_AGAIN;
+        *post = (struct p2p_post){
+            .ticket = {.done = send_done}, .request = request, .bytes = length, .active = true};
+        p2p->pending++;
+        p2p->announced += length;
+        p2p->begun = true;
+        struct transport_piece piece = {.data = data, .length = length};
+        enum transport_result result = transport->ops->post_send(transport, lane->link.stream,
+                                                                 &header, &piece, 1, &post->ticket);
+        if (result == TRANSPORT_OK)
+            return result;
+        post->active = false;
+        p2p->pending--;
+        p2p->announced -= length;
+        if (result != TRANSPORT_UNSUPPORTED)
+            return result;
+    }
+    struct transport_slot slot;
+    enum transport_result result =
+        transport->ops->reserve(transport, lane->link.stream, &header, &slot);
+    if (result != TRANSPORT_OK)
+        return result;
+    if (length > 0)
+        memcpy(slot.data, data, length);
+    transport->ops->commit(transport, lane->link.stream, &slot);
+    p2p->announced += length;
+    p2p->finished += length;
+    p2p->begun = true;
+    return TRANSPORT_OK;
+}
+
+static void pump_sends(struct p2p_lane *lane) {
+    rota_request *request;
+    while ((request = TAILQ_FIRST(&lane->sends)) != NULL) {
+        struct p2p_state *p2p = &request->p2p;
+        if (link_failed(&lane->link)) {
+            lane_failed(&lane->link);
+            return;
+        }
+        if (lane->link.stream == NULL) {
+            link_connect(&lane->link);
+            if (lane->link.stream == NULL)
+                return;
+            continue;
+        }
+        if (!p2p->begun || p2p->announced < p2p->total) {
+            enum transport_result result = send_slice(lane, request);
+            if (result == TRANSPORT_AGAIN)
+                return;
+            if (result != TRANSPORT_OK) {
+                lane_failed(&lane->link);
+                return;
+            }
+            continue;
+        }
+        TAILQ_REMOVE(&lane->sends, request, queue_entry);
+        request->queued = false;
+        lane->sent++;
+        if (p2p->pending == 0)
+            request_end(request, ROTA_OK);
+    }
+}
+
+/* -- receiving ----------------------------------------------------------------------------------
+ */
+
+static void pump_recvs(struct p2p_lane *lane);
+
+static bool same_message(struct p2p_lane *lane, rota_request *request,
+                         const struct transport_header *header) {
+    if (header->sequence == lane->received &&
+        header->slice == request->p2p.finished / slice_bytes(lane))
+        return true;
+    request_raise(request, ROTA_ERR_MISMATCH, lane->name.peer,
+                  "rank %d sent message %llu slice %u where %llu slice %zu was expected",
+                  lane->name.peer, (unsigned long long)header->sequence, header->slice,
+                  (unsigned long long)lane->received, request->p2p.finished / slice_bytes(lane));
+    fail_request(request);
+    return false;
+}
+
+static void recv_finish(struct p2p_lane *lane, rota_request *request) {
+    TAILQ_REMOVE(&lane->recvs, request, queue_entry);
+    request->queued = false;
+    lane->received++;
+    const struct p2p_state *p2p = &request->p2p;
+    rota_status status = ROTA_OK;
+    if (p2p->total > p2p->bytes)
+        status = request_raise(request, ROTA_ERR_TRUNCATED, lane->name.peer,
+                               "the message of rank %d has %zu bytes, the buffer %zu",
+                               lane->name.peer, p2p->total, p2p->bytes);
+    request_end(request, status);
+}
+
+/* Books a slice that has come. */
+static bool recv_slice(struct p2p_lane *lane, rota_request *request,
+                       const struct transport_header *header) {
+    struct p2p_state *p2p = &request->p2p;
+    if (!same_message(lane, request, header))
+        return false;
+    if (!p2p->begun) {
+        p2p->begun = true;
+        p2p->total = (size_t)header->total;
+        p2p->announced = (size_t)header->length;
+    }
+    p2p->finished += (size_t)header->length;
+    if (p2p->finished >= p2p->total) {
+        recv_finish(lane, request);
+        return false;
+    }
+    return true;
+}
+
+static void recv_done(struct transport_ticket *ticket, enum transport_result result) {
+    struct p2p_post *post = (struct p2p_post *)ticket;
+    rota_request *request = post->request;
+    struct p2p_lane *lane = request->p2p.lane;
+    struct transport_header header = ticket->header;
+    post->active = false;
+    request->p2p.pending--;
+    if (result != TRANSPORT_OK) {
+        lane_failed(&lane->link);
+        return;
+    }
+    recv_slice(lane, request, &header);
+    if (atomic_load_explicit(&lane->comm->status, memory_order_relaxed) == ROTA_OK)
+        pump_recvs(lane);
+}
+
+/* Whether the slice at `offset` goes straight to the user's memory: it must fit whatever comes. */
+static bool recv_posts(const struct p2p_lane *lane, const rota_request *request, size_t offset,
+                       size_t length) {
+    return lane->link.transport->caps.posts_recv && length >= P2P_POST_BYTES &&
+           offset + length <= request->p2p.bytes;
+}
+
+/* Announces the slice at `offset`. */
+static void recv_announce(struct p2p_lane *lane, rota_request *request, size_t offset,
+                          size_t length) {
+    struct transport *transport = lane->link.transport;
+    struct p2p_post *post = free_post(request);
+    if (post != NULL && recv_posts(lane, request, offset, length)) {
+        *post = (struct p2p_post){
+            .ticket = {.done = recv_done}, .request = request, .bytes = length, .active = true};
+        request->p2p.pending++;
+        struct transport_piece piece = {.data = buffer_of(request) + offset, .length = length};
+        if (transport->ops->post_recv(transport, lane->link.stream, length, &piece, 1,
+                                      &post->ticket) == TRANSPORT_OK)
+            return;
+        post->active = false;
+        request->p2p.pending--;
+    }
+    transport->ops->expect(transport, lane->link.stream, length);
+}
+
+/* Takes the slice that peek shows. False: nothing more to do now. */
+static bool recv_peeked(struct p2p_lane *lane, rota_request *request) {
+    struct transport *transport = lane->link.transport;
+    struct transport_arrival arrival;
+    enum transport_result result = transport->ops->peek(transport, lane->link.stream, &arrival);
+    if (result == TRANSPORT_FAILED)
+        lane_failed(&lane->link);
+    if (result != TRANSPORT_OK)
+        return false;
+    struct transport_header header = arrival.header;
+    size_t at = request->p2p.finished;
+    for (int i = 0; i < 2; i++) {
+        size_t room = at < request->p2p.bytes ? request->p2p.bytes - at : 0;
+        size_t part = arrival.pieces[i].length < room ? arrival.pieces[i].length : room;
+        if (part > 0)
+            memcpy(buffer_of(request) + at, arrival.pieces[i].data, part);
+        at += arrival.pieces[i].length;
+    }
+    transport->ops->release(transport, lane->link.stream, &arrival);
+    recv_slice(lane, request, &header);
+    return atomic_load_explicit(&lane->comm->status, memory_order_relaxed) == ROTA_OK;
+}
+
+/* Announces what may be announced: the first slice alone, then up to a window. */
+static void recv_announce_more(struct p2p_lane *lane, rota_request *request) {
+    struct p2p_state *p2p = &request->p2p;
+    size_t slice = slice_bytes(lane);
+    if (!p2p->begun) {
+        if (!p2p->first_announced) {
+            p2p->first_announced = true;
+            size_t room = p2p->bytes < slice ? p2p->bytes : slice;
+            /* posted only when any slice fits, since the length is not known yet */
+            recv_announce(lane, request, 0, room == slice || room < P2P_POST_BYTES ? room : 0);
+        }
+        return;
+    }
+    while (p2p->announced < p2p->total && p2p->announced - p2p->finished < P2P_WINDOW * slice) {
+        size_t length = p2p->total - p2p->announced;
+        length = length < slice ? length : slice;
+        size_t offset = p2p->announced;
+        p2p->announced += length;
+        recv_announce(lane, request, offset, length);
+    }
+}
+
+static void pump_recvs(struct p2p_lane *lane) {
+    rota_request *request;
+    while ((request = TAILQ_FIRST(&lane->recvs)) != NULL) {
+        if (lane->link.stream == NULL) {
+            if (link_failed(&lane->link))
+                lane_failed(&lane->link);
+            return;
+        }
+        recv_announce_more(lane, request);
+        if (atomic_load_explicit(&lane->comm->status, memory_order_relaxed) != ROTA_OK)
+            return;
+        if (request != TAILQ_FIRST(&lane->recvs))
+            continue; /* a post ended it at once */
+        if (request->p2p.pending > 0 || !recv_peeked(lane, request))
+            return;
+    }
+}
+
+/* -- matching -----------------------------------------------------------------------------------
+ */
+
+static void assign(struct p2p_lane *lane, rota_request *request) {
+    request->p2p.lane = lane;
+    request->queued = true;
+    TAILQ_INSERT_TAIL(&lane->recvs, request, queue_entry);
+    pump_recvs(lane);
+}
+
+/* A lane of this tag with a message that no receive claims. */
+static struct p2p_lane *find_message(struct p2p_table *table, int tag) {
+    for (int peer = 0; peer < table->comm->nranks; peer++) {
+        struct p2p_lane *lane = lane_get(table, peer, tag);
+        struct transport_header header;
+        if (lane != NULL && lane->link.stream != NULL && TAILQ_EMPTY(&lane->recvs) &&
+            lane->link.transport->ops->pending(lane->link.transport, lane->link.stream, &header))
+            return lane;
+    }
+    return NULL;
+}
+
+static bool behind_any(const struct p2p_table *table, const rota_request *request) {
+    const rota_request *other;
+    TAILQ_FOREACH(other, &table->unmatched, queue_entry) {
+        if (other == request)
+            return false;
+        if (other->args.tag == request->args.tag && other->args.root == ROTA_ANY_SOURCE)
+            return true;
+    }
+    return false;
+}
+
+static void match(struct p2p_table *table) {
+    bool again = true;
+    while (again) {
+        again = false;
+        rota_request *request;
+        TAILQ_FOREACH(request, &table->unmatched, queue_entry) {
+            if (behind_any(table, request))
+                continue;
+            struct p2p_lane *lane = request->args.root == ROTA_ANY_SOURCE
+                                        ? find_message(table, request->args.tag)
+                                        : lane_get(table, request->args.root, request->args.tag);
+            if (lane == NULL)
+                continue;
+            TAILQ_REMOVE(&table->unmatched, request, queue_entry);
+            assign(lane, request);
+            again = true; /* the list has changed */
+            break;
+        }
+    }
+}
+
+void p2p_start(rota_request *request) {
+    struct p2p_table *table = request->comm->p2p;
+    struct p2p_state *p2p = &request->p2p;
+    p2p->bytes = request->args.count * request->element_size;
+    request->queued = true;
+    if (request->args.kind == ROTA_KIND_SEND) {
+        p2p->total = p2p->bytes;
+        p2p->lane = lane_get(table, request->args.root, request->args.tag);
+        if (p2p->lane == NULL) {
+            request->queued = false;
+            request_end(request, ROTA_ERR_MEMORY);
+            return;
+        }
+        TAILQ_INSERT_TAIL(&p2p->lane->sends, request, queue_entry);
+        pump_sends(p2p->lane);
+        return;
+    }
+    TAILQ_INSERT_TAIL(&table->unmatched, request, queue_entry);
+    match(table);
+}
+
+int p2p_source(const rota_request *request) {
+    return request->p2p.lane != NULL ? request->p2p.lane->name.peer : -1;
+}
+
+/* -- events -------------------------------------------------------------------------------------
+ */
+
+static void lane_arrived(struct link *link) {
+    struct p2p_lane *lane = link->owner;
+    pump_recvs(lane);
+    if (!TAILQ_EMPTY(&lane->comm->p2p->unmatched))
+        match(lane->comm->p2p);
+}
+
+static void lane_writable(struct link *link) {
+    pump_sends(link->owner);
+}
+
+static void lane_attached(struct link *link) {
+    pump_sends(link->owner);
+    lane_arrived(link);
+}
+
+static void lane_failed(struct link *link) {
+    struct p2p_lane *lane = link->owner;
+    rota_request *request = TAILQ_FIRST(&lane->sends);
+    if (request == NULL)
+        request = TAILQ_FIRST(&lane->recvs);
+    if (request == NULL)
+        return;
+    struct endpoint *endpoint = &link->job->endpoints[link->peer];
+    request_raise(request, ROTA_ERR_PEER, lane->name.peer, "lost rank %d: %s", lane->name.peer,
+                  endpoint->evidence);
+    error_record()->system_error = endpoint->system_error;
+    fail_request(request);
+}
+
+void p2p_cancel_all(struct p2p_table *table) {
+    struct p2p_lane *lane = NULL, *next = NULL;
+    HASH_ITER(hh, table->lanes, lane, next) {
+        if (lane->link.stream != NULL)
+            lane->link.transport->ops->quiesce(lane->link.transport, lane->link.stream);
+        TAILQ_INIT(&lane->sends);
+        TAILQ_INIT(&lane->recvs);
+    }
+    TAILQ_INIT(&table->unmatched);
+}

@@ -1,0 +1,44 @@
+/* Point to point: one stream per (peer, tag); a message travels as slices, the first of which tells
+ * the whole length. All functions are called inside the progress domain. */
+#ifndef ENGINE_P2P_H
+#define ENGINE_P2P_H
+
+#include <rota/types.h>
+#include <transports/transport.h>
+
+/* Slices of one message under way at a time. */
+#define P2P_WINDOW 4
+
+struct p2p_table;
+struct p2p_lane; /* one (peer, tag) */
+
+struct p2p_post {
+    struct transport_ticket ticket; /* first: done gets its address */
+    rota_request *request;
+    size_t bytes;
+    bool active;
+};
+
+/* Part of a request. */
+struct p2p_state {
+    struct p2p_lane *lane; /* NULL while a receive from any source has not found one */
+    size_t bytes;          /* of the user's buffer */
+    size_t total;          /* of the message; a receive learns it from the first slice */
+    size_t announced;      /* bytes handed to the transport, or announced to it */
+    size_t finished;       /* bytes that have left, or have come */
+    bool begun;            /* the first slice was handed over, or has come */
+    bool first_announced;
+    int pending; /* posts under way */
+    struct p2p_post posts[P2P_WINDOW];
+};
+
+struct p2p_table *p2p_table_create(rota_comm *comm);
+void p2p_table_destroy(struct p2p_table *table);
+/* Starts a send or receive; it may end at once. */
+void p2p_start(rota_request *request);
+/* Forgets everything: no user memory of any request is touched afterwards. */
+void p2p_cancel_all(struct p2p_table *table);
+/* Source of a receive that has ended. */
+int p2p_source(const rota_request *request);
+
+#endif

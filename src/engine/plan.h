@@ -1,0 +1,40 @@
+/* Plans: a schedule prepared for the executor. Hazards become edges once; what depends on the
+ * count is computed when a run begins, so a plan serves all sizes and types. */
+#ifndef ENGINE_PLAN_H
+#define ENGINE_PLAN_H
+
+#include "engine/comm.h"
+#include "schedule/schedule.h"
+
+struct plan_step {
+    uint32_t pending;            /* steps it waits for */
+    struct sched_list followers; /* of plan.followers: steps that wait for it */
+    bool token;
+};
+
+struct plan_lane {
+    struct sched_list sends, recvs; /* of plan.order: step numbers in order */
+};
+
+struct plan {
+    struct plan *next;
+    const struct algorithm *algorithm;
+    rota_kind kind;
+    int root;
+    bool in_place;
+    struct sched *schedule;
+    struct plan_step *steps;
+    uint32_t *followers;
+    struct plan_lane *lanes;
+    uint32_t *order;
+    /* Per entry of schedule->peers: the message's number on its (peer, channel) and direction. */
+    uint32_t *positions;
+    uint32_t widest; /* chunks of the widest message of any rank */
+};
+
+/* Finds or builds the plan. Errors: ROTA_ERR_MEMORY, ROTA_ERR_UNSUPPORTED. */
+rota_status plan_get(rota_comm *comm, const struct algorithm *algorithm, rota_kind kind, int root,
+                     bool in_place, struct plan **plan);
+void plan_free_all(struct plan *plans);
+
+#endif

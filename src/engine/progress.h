@@ -1,0 +1,14 @@
+/* The progress thread: one per process, started by the first request; serves all jobs that have
+ * requests under way, and sleeps otherwise. */
+#ifndef ENGINE_PROGRESS_H
+#define ENGINE_PROGRESS_H
+
+#include "engine/job.h"
+
+/* Inside the domain: one more, or one fewer, request that must go on without its caller. */
+void progress_want(struct job *job);
+void progress_unwant(struct job *job);
+/* Outside the domain, before the job is freed: the thread will not touch it again. */
+void progress_forget(struct job *job);
+
+#endif

@@ -1,0 +1,221 @@
+/* Requests: made, ended once, waited for, freed. */
+#include "base/error.h"
+#include "engine/collective.h"
+#include "engine/comm.h"
+#include "engine/progress.h"
+#include "engine/staging.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+rota_request *request_create(rota_comm *comm, const struct call_args *args, const rota_call *call) {
+    rota_request *request = calloc(1, sizeof(*request));
+    if (request == NULL) {
+        error_raise(ROTA_ERR_MEMORY, "out of memory for a request");
+        return NULL;
+    }
+    request->comm = comm;
+    request->job = comm->job;
+    job_retain(comm->job);
+    request->args = *args;
+    request->element_size = rota_dtype_size(args->dtype);
+    request->started_ns = clock_now_ns();
+    int64_t timeout = comm->timeout_ms;
+    if (call != NULL) {
+        timeout = call->timeout_ms > 0 ? call->timeout_ms : timeout;
+        request->done_fn = call->done;
+        request->done_arg = call->done_arg;
+        if (call->label != NULL)
+            snprintf(request->label, sizeof(request->label), "%s", call->label);
+    }
+    request->deadline_ns = clock_deadline(timeout);
+    request->record = (rota_error)ROTA_ERROR_INIT;
+    request->record.peer = -1;
+    LIST_INSERT_HEAD(&comm->requests, request, comm_entry);
+    if (request->deadline_ns < comm->job->next_scan_ns)
+        comm->job->next_scan_ns = request->deadline_ns;
+    if (call != NULL && call->request != NULL) {
+        request->background = true;
+        progress_want(comm->job);
+    }
+    return request;
+}
+
+void request_poll(rota_request *request, bool wanted) {
+    struct job *job = request->comm->job;
+    if (wanted && !request->polled)
+        TAILQ_INSERT_TAIL(&job->polled, request, poll_entry);
+    else if (!wanted && request->polled)
+        TAILQ_REMOVE(&job->polled, request, poll_entry);
+    request->polled = wanted;
+}
+
+static void keep_record(rota_request *request, rota_status status) {
+    request->status = status;
+    if (status == ROTA_OK)
+        return;
+    request->record = *error_record();
+    request->record.size = sizeof(request->record);
+    request->record.status = status;
+    request->comm->record = request->record;
+}
+
+/* Lets waiters know. Returns true when the user had let go of it already: the caller frees it. */
+static bool tell(rota_request *request) {
+    struct job *job = request->job;
+    bool freed = request->freed;
+    if (request->background)
+        progress_unwant(job);
+    /* Partner: waiters' loads of done. After it the user may free the request. */
+    atomic_store_explicit(&request->done, true, memory_order_release);
+    domain_wake(&job->domain);
+    return freed;
+}
+
+void request_close(rota_request *request, rota_status status) {
+    rota_comm *comm = request->comm;
+    struct job *job = comm->job;
+    if (request->stage == REQUEST_ENDED)
+        return;
+    request->stage = REQUEST_ENDED;
+    keep_record(request, status);
+    request_poll(request, false);
+    staging_free(request);
+    LIST_REMOVE(request, comm_entry);
+    if (status == ROTA_OK)
+        job->operations++;
+    bool collective = request->args.kind < ROTA_KIND_SEND;
+    if (request->queued && collective) {
+        TAILQ_REMOVE(&comm->queue, request, queue_entry);
+        request->queued = false;
+        /* Partner: collective_run, which then runs calls without the domain. */
+        atomic_fetch_sub_explicit(&comm->outstanding, 1, memory_order_release);
+    }
+    rota_recv_info *info = request->args.info;
+    if (request->args.kind == ROTA_KIND_RECV && info != NULL &&
+        (status == ROTA_OK || status == ROTA_ERR_TRUNCATED)) {
+        size_t bytes =
+            request->p2p.total < request->p2p.bytes ? request->p2p.total : request->p2p.bytes;
+        info->source = p2p_source(request);
+        info->tag = request->args.tag;
+        info->count = bytes / request->element_size;
+    }
+    if (request->done_fn != NULL) {
+        TAILQ_INSERT_TAIL(&job->callbacks, request, poll_entry);
+        atomic_store_explicit(&job->has_callbacks, true, memory_order_release);
+    } else if (tell(request)) {
+        job->references--; /* never the last: the communicator holds one */
+        free(request);
+    }
+    if (collective)
+        collective_next(comm);
+}
+
+void request_end(rota_request *request, rota_status status) {
+    if (status == ROTA_OK && request->staged_recv != NULL) {
+        status = staging_out(request);
+        if (status == ROTA_OK && request->copy != NULL) {
+            request->stage = REQUEST_STAGING_OUT;
+            request_poll(request, true);
+            return;
+        }
+    }
+    request_close(request, status);
+}
+
+void job_run_callbacks(struct job *job) {
+    while (atomic_load_explicit(&job->has_callbacks, memory_order_acquire)) {
+        domain_enter(&job->domain);
+        rota_request *request = TAILQ_FIRST(&job->callbacks);
+        if (request != NULL)
+            TAILQ_REMOVE(&job->callbacks, request, poll_entry);
+        if (TAILQ_EMPTY(&job->callbacks))
+            atomic_store_explicit(&job->has_callbacks, false, memory_order_relaxed);
+        domain_leave(&job->domain);
+        if (request == NULL)
+            return;
+        request->done_fn(request->done_arg, request->status);
+        domain_enter(&job->domain);
+        bool freed = tell(request);
+        domain_leave(&job->domain);
+        if (freed) {
+            free(request);
+            job_release(job);
+        }
+    }
+}
+
+static bool is_done(const void *arg) {
+    const rota_request *request = arg;
+    return atomic_load_explicit(&request->done, memory_order_acquire);
+}
+
+bool request_wait(rota_request *request, int64_t deadline_ns) {
+    if (is_done(request))
+        return true;
+    struct job *job = request->job;
+    struct domain_wait wait = {0};
+    int64_t until = request->deadline_ns < deadline_ns ? request->deadline_ns : deadline_ns;
+    while (!is_done(request)) {
+        domain_pause(&job->domain, &wait, is_done, request, until);
+        job_run_callbacks(job);
+        if (deadline_ns != CLOCK_NEVER && clock_passed(deadline_ns))
+            return is_done(request);
+    }
+    return true;
+}
+
+void request_release(rota_request *request) {
+    struct job *job = request->job;
+    domain_enter(&job->domain);
+    bool done = is_done(request);
+    if (!done)
+        request->freed = true;
+    domain_leave(&job->domain);
+    if (!done)
+        return;
+    free(request);
+    job_release(job);
+}
+
+static int describe(const rota_request *request, char *text, size_t size) {
+    const struct call_args *args = &request->args;
+    const rota_comm *comm = request->comm;
+    int n = snprintf(text, size, "%s", rota_kind_name(args->kind));
+    if (args->kind < ROTA_KIND_SEND)
+        n += snprintf(text + n, size - (size_t)n, " #%llu", (unsigned long long)request->sequence);
+    if (args->kind != ROTA_KIND_BARRIER) {
+        n += snprintf(text + n, size - (size_t)n, " (%s", rota_dtype_name(args->dtype));
+        if (sched_kind_reduces(args->kind))
+            n += snprintf(text + n, size - (size_t)n, " %s", rota_op_name(args->op));
+        n += snprintf(text + n, size - (size_t)n, ", %zu)", args->count);
+    }
+    if (args->kind == ROTA_KIND_SEND || args->kind == ROTA_KIND_RECV)
+        n += snprintf(text + n, size - (size_t)n, " %s rank %d, tag %d",
+                      args->kind == ROTA_KIND_SEND ? "to" : "from", args->root, args->tag);
+    else if (args->root >= 0)
+        n += snprintf(text + n, size - (size_t)n, " root %d", args->root);
+    if (request->label[0] != '\0')
+        n += snprintf(text + n, size - (size_t)n, " \"%s\"", request->label);
+    n += snprintf(text + n, size - (size_t)n, " on %s, rank %d of %d: ", comm->name, comm->rank,
+                  comm->nranks);
+    return n;
+}
+
+rota_status request_raise(const rota_request *request, rota_status status, int peer,
+                          const char *format, ...) {
+    char text[ROTA_ERROR_MAX_MESSAGE];
+    int n = describe(request, text, sizeof(text));
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text + n, sizeof(text) - (size_t)n, format, args);
+    va_end(args);
+    error_raise(status, "%s", text);
+    rota_error *record = error_record();
+    record->peer = peer;
+    record->kind = (int)request->args.kind;
+    record->sequence = request->sequence;
+    record->waited_ms = (uint64_t)((clock_now_ns() - request->started_ns) / 1000000);
+    snprintf(record->comm_name, sizeof(record->comm_name), "%s", request->comm->name);
+    return status;
+}

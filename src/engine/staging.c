@@ -1,0 +1,130 @@
+/* Host copies of foreign memory. The kind's thread may end a copy at any time: `notified` makes
+ * the news visible before the sleeper is woken, `left` is that thread's last touch. */
+#include "engine/staging.h"
+
+#include "base/error.h"
+#include <sched.h>
+#include <stdlib.h>
+
+struct staging_copy {
+    struct memory_ticket ticket; /* first */
+    struct job *job;
+    _Atomic bool notified, left;
+};
+
+static size_t blocks_of(rota_kind kind, const rota_comm *comm, bool sending) {
+    switch (kind) {
+    case ROTA_KIND_ALL_GATHER:
+        return sending ? 1 : (size_t)comm->nranks;
+    case ROTA_KIND_REDUCE_SCATTER:
+        return sending ? (size_t)comm->nranks : 1;
+    case ROTA_KIND_ALL_TO_ALL:
+        return (size_t)comm->nranks;
+    case ROTA_KIND_BARRIER:
+        return 0;
+    default:
+        return 1;
+    }
+}
+
+size_t staging_send_bytes(const rota_request *request) {
+    const struct call_args *args = &request->args;
+    if (args->kind == ROTA_KIND_RECV ||
+        (args->kind == ROTA_KIND_BROADCAST && args->root != request->comm->rank))
+        return 0;
+    return blocks_of(args->kind, request->comm, true) * args->count * request->element_size;
+}
+
+size_t staging_recv_bytes(const rota_request *request) {
+    const struct call_args *args = &request->args;
+    if (args->kind == ROTA_KIND_SEND ||
+        (args->kind == ROTA_KIND_REDUCE && args->root != request->comm->rank))
+        return 0;
+    return blocks_of(args->kind, request->comm, false) * args->count * request->element_size;
+}
+
+static void copy_notify(struct memory_ticket *ticket) {
+    struct staging_copy *copy = (struct staging_copy *)ticket;
+    /* Partner of both: copy_ended. */
+    atomic_store_explicit(&copy->notified, true, memory_order_release);
+    domain_wake(&copy->job->domain);
+    atomic_store_explicit(&copy->left, true, memory_order_release);
+}
+
+static bool copy_ended(const struct staging_copy *copy) {
+    if (!atomic_load_explicit(&copy->notified, memory_order_acquire))
+        return false;
+    while (!atomic_load_explicit(&copy->left, memory_order_acquire))
+        sched_yield();
+    return true;
+}
+
+static rota_status copy_begin(rota_request *request, const struct memory_kind *kind, void *dst,
+                              const void *src, size_t bytes) {
+    struct staging_copy *copy = calloc(1, sizeof(*copy));
+    if (copy == NULL)
+        return error_raise(ROTA_ERR_MEMORY, "out of memory for a copy");
+    copy->ticket.notify = copy_notify;
+    copy->job = request->comm->job;
+    switch (kind->copy(dst, src, bytes, &copy->ticket)) {
+    case MEMORY_PENDING:
+        request->copy = copy;
+        return ROTA_OK;
+    case MEMORY_DONE:
+        free(copy);
+        return ROTA_OK;
+    default:
+        free(copy);
+        return error_raise(ROTA_ERR_MEMORY, "memory kind %s failed to copy %zu bytes", kind->name,
+                           bytes);
+    }
+}
+
+rota_status staging_in(rota_request *request) {
+    size_t send = staging_send_bytes(request), recv = staging_recv_bytes(request);
+    const struct memory_kind *kind = memory_identify(request->args.send, send);
+    if (!memory_identify(request->args.recv, recv)->host_readable &&
+        (request->staged_recv = malloc(recv)) == NULL)
+        return error_raise(ROTA_ERR_MEMORY, "out of memory for %zu bytes of staging", recv);
+    if (kind->host_readable)
+        return ROTA_OK;
+    request->staged_send = malloc(send);
+    if (request->staged_send == NULL)
+        return error_raise(ROTA_ERR_MEMORY, "out of memory for %zu bytes of staging", send);
+    return copy_begin(request, kind, request->staged_send, request->args.send, send);
+}
+
+rota_status staging_out(rota_request *request) {
+    size_t bytes = staging_recv_bytes(request);
+    const struct memory_kind *kind = memory_identify(request->args.recv, bytes);
+    if (request->args.kind == ROTA_KIND_RECV && request->p2p.total < bytes)
+        bytes = request->p2p.total;
+    if (bytes == 0)
+        return ROTA_OK;
+    return copy_begin(request, kind, request->args.recv, request->staged_recv, bytes);
+}
+
+bool staging_ended(rota_request *request, rota_status *status) {
+    struct staging_copy *copy = request->copy;
+    if (!copy_ended(copy))
+        return false;
+    *status = atomic_load_explicit(&copy->ticket.state, memory_order_acquire) > 0
+                  ? ROTA_OK
+                  : error_raise(ROTA_ERR_MEMORY, "a copy of foreign memory failed");
+    free(copy);
+    request->copy = NULL;
+    return true;
+}
+
+void staging_free(rota_request *request) {
+    if (request->copy != NULL) {
+        while (!copy_ended(request->copy))
+            sched_yield();
+        free(request->copy);
+        request->copy = NULL;
+    }
+    free(request->staged_send);
+    free(request->staged_recv);
+    request->staged_send = NULL;
+    request->staged_recv = NULL;
+}
