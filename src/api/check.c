@@ -1,0 +1,76 @@
+/* Argument checks: nothing is communicated before they pass. */
+#include "api/check.h"
+
+#include "base/error.h"
+
+rota_status check_call(const rota_call *call, bool requests) {
+    if (call == NULL)
+        return ROTA_OK;
+    if (call->size < sizeof(*call))
+        return error_raise(ROTA_ERR_ARGUMENT,
+                           "call->size is %zu, expected %zu: initialise with ROTA_CALL_INIT",
+                           call->size, sizeof(*call));
+    if (call->stream != NULL || call->send_mem != NULL || call->recv_mem != NULL ||
+        call->priority != 0 || call->flags != 0)
+        return error_raise(ROTA_ERR_ARGUMENT, "call: stream, send_mem, recv_mem, priority and "
+                                              "flags are reserved and must be zero");
+    if (call->timeout_ms < 0)
+        return error_raise(ROTA_ERR_ARGUMENT, "call->timeout_ms is %lld, expected 0 or more",
+                           (long long)call->timeout_ms);
+    if (call->numerics != ROTA_NUMERICS_DEFAULT && call->numerics != ROTA_NUMERICS_EQUAL)
+        return error_raise(ROTA_ERR_ARGUMENT, "call->numerics is %d, expected a rota_numerics",
+                           (int)call->numerics);
+    if (call->request == NULL && (call->done != NULL || call->done_arg != NULL))
+        return error_raise(ROTA_ERR_ARGUMENT, "call->done needs call->request");
+    if (call->request != NULL && !requests)
+        return error_raise(ROTA_ERR_ARGUMENT, "this function takes no request");
+    return ROTA_OK;
+}
+
+rota_status check_dtype(rota_dtype dtype) {
+    if (dtype >= ROTA_DTYPE_COUNT)
+        return error_raise(ROTA_ERR_ARGUMENT, "dtype is %u, expected one below %d", dtype,
+                           ROTA_DTYPE_COUNT);
+    return ROTA_OK;
+}
+
+rota_status check_op(rota_op op) {
+    if (op >= ROTA_OP_COUNT)
+        return error_raise(ROTA_ERR_ARGUMENT, "op is %u, expected one below %d", op, ROTA_OP_COUNT);
+    return ROTA_OK;
+}
+
+rota_status check_rank(const char *what, int rank, int nranks) {
+    if (rank < 0 || rank >= nranks)
+        return error_raise(ROTA_ERR_ARGUMENT, "%s is %d, expected 0 ... %d", what, rank,
+                           nranks - 1);
+    return ROTA_OK;
+}
+
+rota_status check_buffer(const char *what, const void *buffer, size_t blocks, size_t count,
+                         rota_dtype dtype, size_t *bytes) {
+    size_t size = rota_dtype_size(dtype), elements = 0;
+    if (__builtin_mul_overflow(blocks, count, &elements) ||
+        __builtin_mul_overflow(elements, size, bytes) || *bytes > SIZE_MAX / 2)
+        return error_raise(ROTA_ERR_ARGUMENT, "%s: %zu x %zu elements of %s overflow", what, blocks,
+                           count, rota_dtype_name(dtype));
+    if (*bytes == 0)
+        return ROTA_OK;
+    if (buffer == NULL)
+        return error_raise(ROTA_ERR_ARGUMENT, "%s is NULL, expected %zu bytes", what, *bytes);
+    if ((uintptr_t)buffer % size != 0)
+        return error_raise(ROTA_ERR_ARGUMENT,
+                           "%s %p is not aligned to its elements (%s, %zu bytes)", what, buffer,
+                           rota_dtype_name(dtype), size);
+    return ROTA_OK;
+}
+
+rota_status check_overlap(const void *send, size_t send_bytes, const void *recv, size_t recv_bytes,
+                          const char *in_place, bool is_in_place) {
+    uintptr_t a = (uintptr_t)send, b = (uintptr_t)recv;
+    if (send_bytes == 0 || recv_bytes == 0 || is_in_place || a + send_bytes <= b ||
+        b + recv_bytes <= a)
+        return ROTA_OK;
+    return error_raise(ROTA_ERR_ARGUMENT,
+                       "send and recv overlap: they must be disjoint, or in place: %s", in_place);
+}

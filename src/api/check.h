@@ -1,0 +1,30 @@
+/* Checking what callers pass, and the other habits that public functions share. */
+#ifndef API_CHECK_H
+#define API_CHECK_H
+
+#include "engine/comm.h"
+
+/* Whether the options are ones that this version knows: ROTA_OK, or an error raised. `requests`
+ * says whether the call may be made with a request. */
+rota_status check_call(const rota_call *call, bool requests);
+rota_status check_dtype(rota_dtype dtype);
+rota_status check_op(rota_op op);
+rota_status check_rank(const char *what, int rank, int nranks);
+/* A buffer of blocks * count elements: not NULL unless empty, aligned, no overflow; *bytes its
+ * size. */
+rota_status check_buffer(const char *what, const void *buffer, size_t blocks, size_t count,
+                         rota_dtype dtype, size_t *bytes);
+/* Send and receive buffer are disjoint, or recv == send + offset (the in-place form). */
+rota_status check_overlap(const void *send, size_t send_bytes, const void *recv, size_t recv_bytes,
+                          const char *in_place, bool is_in_place);
+
+/* Every public function that works on a communicator runs between these. */
+static inline void comm_enter(rota_comm *comm) {
+    atomic_fetch_add_explicit(&comm->users, 1, memory_order_relaxed);
+}
+static inline void comm_leave(rota_comm *comm) {
+    /* Partner: comm_destroy waits for 0 before it frees. */
+    atomic_fetch_sub_explicit(&comm->users, 1, memory_order_release);
+}
+
+#endif

@@ -1,0 +1,133 @@
+/* Public collectives: check, then hand over to the engine. */
+#include "api/check.h"
+#include "base/error.h"
+#include "engine/collective.h"
+#include <rota/collectives.h>
+
+static rota_status check_comm(const rota_comm *comm) {
+    return comm != NULL ? ROTA_OK : error_raise(ROTA_ERR_ARGUMENT, "comm is NULL");
+}
+
+/* What every collective checks: communicator, options, type, operator, root, buffers. */
+static rota_status check(const rota_comm *comm, const struct call_args *args, size_t send_blocks,
+                         size_t recv_blocks, const char *in_place, const rota_call *call) {
+    rota_status status = check_call(call, true);
+    if (status == ROTA_OK)
+        status = check_dtype(args->dtype);
+    if (status == ROTA_OK && sched_kind_reduces(args->kind))
+        status = check_op(args->op);
+    if (status == ROTA_OK && sched_kind_rooted(args->kind))
+        status = check_rank("root", args->root, comm->nranks);
+    size_t send_bytes = 0, recv_bytes = 0;
+    if (status == ROTA_OK)
+        status =
+            check_buffer("send", args->send, send_blocks, args->count, args->dtype, &send_bytes);
+    if (status == ROTA_OK)
+        status =
+            check_buffer("recv", args->recv, recv_blocks, args->count, args->dtype, &recv_bytes);
+    if (status == ROTA_OK)
+        status = check_overlap(args->send, send_bytes, args->recv, recv_bytes, in_place,
+                               collective_in_place(comm, args, rota_dtype_size(args->dtype)));
+    return status;
+}
+
+static rota_status run(rota_comm *comm, const struct call_args *args, size_t send_blocks,
+                       size_t recv_blocks, const char *in_place, const rota_call *call) {
+    rota_status status = check(comm, args, send_blocks, recv_blocks, in_place, call);
+    if (status != ROTA_OK)
+        return status;
+    comm_enter(comm);
+    status = collective_run(comm, args, call);
+    comm_leave(comm);
+    return status;
+}
+
+rota_status rota_all_reduce(const void *send, void *recv, size_t count, rota_dtype dtype,
+                            rota_op op, rota_comm *comm, const rota_call *call) {
+    if (check_comm(comm) != ROTA_OK)
+        return ROTA_ERR_ARGUMENT;
+    struct call_args args = {.kind = ROTA_KIND_ALL_REDUCE,
+                             .send = send,
+                             .recv = recv,
+                             .count = count,
+                             .dtype = dtype,
+                             .op = op,
+                             .root = -1};
+    return run(comm, &args, 1, 1, "send == recv", call);
+}
+
+rota_status rota_reduce(const void *send, void *recv, size_t count, rota_dtype dtype, rota_op op,
+                        int root, rota_comm *comm, const rota_call *call) {
+    if (check_comm(comm) != ROTA_OK)
+        return ROTA_ERR_ARGUMENT;
+    bool receives = root == comm->rank;
+    struct call_args args = {.kind = ROTA_KIND_REDUCE,
+                             .send = send,
+                             .recv = receives ? recv : NULL,
+                             .count = count,
+                             .dtype = dtype,
+                             .op = op,
+                             .root = root};
+    return run(comm, &args, 1, receives ? 1 : 0, "send == recv on the root", call);
+}
+
+rota_status rota_broadcast(const void *send, void *recv, size_t count, rota_dtype dtype, int root,
+                           rota_comm *comm, const rota_call *call) {
+    if (check_comm(comm) != ROTA_OK)
+        return ROTA_ERR_ARGUMENT;
+    bool sends = root == comm->rank;
+    struct call_args args = {.kind = ROTA_KIND_BROADCAST,
+                             .send = sends ? send : NULL,
+                             .recv = recv,
+                             .count = count,
+                             .dtype = dtype,
+                             .root = root};
+    return run(comm, &args, sends ? 1 : 0, 1, "send == recv on the root", call);
+}
+
+rota_status rota_all_gather(const void *send, void *recv, size_t count, rota_dtype dtype,
+                            rota_comm *comm, const rota_call *call) {
+    if (check_comm(comm) != ROTA_OK)
+        return ROTA_ERR_ARGUMENT;
+    struct call_args args = {.kind = ROTA_KIND_ALL_GATHER,
+                             .send = send,
+                             .recv = recv,
+                             .count = count,
+                             .dtype = dtype,
+                             .root = -1};
+    return run(comm, &args, 1, (size_t)comm->nranks, "send == recv + rank * count", call);
+}
+
+rota_status rota_reduce_scatter(const void *send, void *recv, size_t count, rota_dtype dtype,
+                                rota_op op, rota_comm *comm, const rota_call *call) {
+    if (check_comm(comm) != ROTA_OK)
+        return ROTA_ERR_ARGUMENT;
+    struct call_args args = {.kind = ROTA_KIND_REDUCE_SCATTER,
+                             .send = send,
+                             .recv = recv,
+                             .count = count,
+                             .dtype = dtype,
+                             .op = op,
+                             .root = -1};
+    return run(comm, &args, (size_t)comm->nranks, 1, "recv == send + rank * count", call);
+}
+
+rota_status rota_all_to_all(const void *send, void *recv, size_t count, rota_dtype dtype,
+                            rota_comm *comm, const rota_call *call) {
+    if (check_comm(comm) != ROTA_OK)
+        return ROTA_ERR_ARGUMENT;
+    struct call_args args = {.kind = ROTA_KIND_ALL_TO_ALL,
+                             .send = send,
+                             .recv = recv,
+                             .count = count,
+                             .dtype = dtype,
+                             .root = -1};
+    return run(comm, &args, (size_t)comm->nranks, (size_t)comm->nranks, "send == recv", call);
+}
+
+rota_status rota_barrier(rota_comm *comm, const rota_call *call) {
+    if (check_comm(comm) != ROTA_OK)
+        return ROTA_ERR_ARGUMENT;
+    struct call_args args = {.kind = ROTA_KIND_BARRIER, .dtype = ROTA_UINT8, .root = -1};
+    return run(comm, &args, 0, 0, "", call);
+}

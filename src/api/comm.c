@@ -1,0 +1,174 @@
+/* Public functions of communicators. */
+#include <rota/comm.h>
+
+#include "api/check.h"
+#include "base/error.h"
+#include "bootstrap/bootstrap.h"
+#include "engine/collective.h"
+#include <rota/collectives.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_THREAD_RANKS 1024
+
+rota_status rota_unique_id_create(rota_unique_id *id) {
+    if (id == NULL)
+        return error_raise(ROTA_ERR_ARGUMENT, "id is NULL");
+    return bootstrap_unique_id(id);
+}
+
+static rota_status check_config(const rota_config *config) {
+    if (config == NULL)
+        return ROTA_OK;
+    if (config->size < sizeof(*config))
+        return error_raise(ROTA_ERR_ARGUMENT,
+                           "config->size is %zu, expected %zu: initialise with ROTA_CONFIG_INIT",
+                           config->size, sizeof(*config));
+    if (config->nranks < 0)
+        return error_raise(ROTA_ERR_ARGUMENT, "config->nranks is %d, expected 1 or more",
+                           config->nranks);
+    if (config->nranks > 0 && (config->rank < 0 || config->rank >= config->nranks))
+        return error_raise(ROTA_ERR_ARGUMENT, "config->rank is %d, expected 0 ... %d", config->rank,
+                           config->nranks - 1);
+    if (config->nranks == 0 && (config->id != NULL || config->all_gather != NULL))
+        return error_raise(ROTA_ERR_ARGUMENT,
+                           "config->nranks is 0, expected 1 or more with an id or an all-gather");
+    if (config->id != NULL && config->all_gather != NULL)
+        return error_raise(ROTA_ERR_ARGUMENT,
+                           "config has an id and an all-gather, expected one of them");
+    return ROTA_OK;
+}
+
+/* The communicator of all ranks of a job; the caller's reference on the job passes to it. */
+static rota_status make_world(struct job *job, const char *name, rota_comm **comm) {
+    int *members = malloc((size_t)job->nranks * sizeof(*members));
+    rota_status status = ROTA_OK;
+    if (members == NULL)
+        status = error_raise(ROTA_ERR_MEMORY, "out of memory for a communicator");
+    for (int i = 0; status == ROTA_OK && i < job->nranks; i++)
+        members[i] = i;
+    if (status == ROTA_OK)
+        status = comm_create(job, name, members, job->nranks, job->rank, comm);
+    free(members);
+    job_release(job);
+    return status;
+}
+
+rota_status rota_init(const rota_config *config, rota_comm **comm, const rota_call *call) {
+    if (comm == NULL)
+        return error_raise(ROTA_ERR_ARGUMENT, "comm is NULL");
+    rota_status status = check_config(config);
+    if (status == ROTA_OK)
+        status = check_call(call, false);
+    struct job *job = NULL;
+    if (status == ROTA_OK)
+        status = job_open(config, call != NULL ? call->timeout_ms : 0, &job);
+    if (status != ROTA_OK)
+        return status;
+    const char *name = config != NULL && config->name != NULL ? config->name : "world";
+    return make_world(job, name, comm);
+}
+
+rota_status rota_init_threads(int nranks, rota_comm **comms, const rota_call *call) {
+    if (comms == NULL)
+        return error_raise(ROTA_ERR_ARGUMENT, "comms is NULL");
+    if (nranks < 1 || nranks > MAX_THREAD_RANKS)
+        return error_raise(ROTA_ERR_ARGUMENT, "nranks is %d, expected 1 ... %d", nranks,
+                           MAX_THREAD_RANKS);
+    rota_status status = check_call(call, false);
+    if (status != ROTA_OK)
+        return status;
+    struct job **jobs = calloc((size_t)nranks, sizeof(*jobs));
+    rota_comm **made = calloc((size_t)nranks, sizeof(*made));
+    if (jobs == NULL || made == NULL)
+        status = error_raise(ROTA_ERR_MEMORY, "out of memory for %d ranks", nranks);
+    if (status == ROTA_OK)
+        status = job_open_threads(nranks, jobs);
+    int opened = status == ROTA_OK ? nranks : 0;
+    for (int r = 0; r < opened; r++) {
+        rota_status one = make_world(jobs[r], "world", &made[r]);
+        status = status == ROTA_OK ? one : status;
+    }
+    for (int r = 0; r < opened; r++) {
+        if (status == ROTA_OK)
+            comms[r] = made[r];
+        else if (made[r] != NULL)
+            comm_destroy(made[r]);
+    }
+    free(jobs);
+    free(made);
+    return status;
+}
+
+rota_status rota_comm_finalize(rota_comm *comm, const rota_call *call) {
+    if (comm == NULL)
+        return error_raise(ROTA_ERR_ARGUMENT, "comm is NULL");
+    rota_status status = check_call(call, false);
+    if (status != ROTA_OK)
+        return status;
+    status = rota_barrier(comm, call);
+    if (status == ROTA_OK)
+        comm->finalized = true;
+    return status;
+}
+
+rota_status rota_comm_destroy(rota_comm *comm) {
+    return comm != NULL ? comm_destroy(comm) : ROTA_OK;
+}
+
+rota_status rota_comm_abort(rota_comm *comm) {
+    if (comm == NULL)
+        return error_raise(ROTA_ERR_ARGUMENT, "comm is NULL");
+    comm_enter(comm);
+    struct job *job = comm->job;
+    domain_enter(&job->domain);
+    error_raise(ROTA_ERR_ABORTED, "communicator %s was aborted on rank %d", comm->name, comm->rank);
+    comm_fail(comm, error_record());
+    domain_leave(&job->domain);
+    job_run_callbacks(job);
+    comm_leave(comm);
+    error_clear();
+    return ROTA_OK;
+}
+
+rota_status rota_comm_rank(const rota_comm *comm, int *rank) {
+    if (comm == NULL || rank == NULL)
+        return error_raise(ROTA_ERR_ARGUMENT, "comm and rank must not be NULL");
+    *rank = comm->rank;
+    return ROTA_OK;
+}
+
+rota_status rota_comm_size(const rota_comm *comm, int *nranks) {
+    if (comm == NULL || nranks == NULL)
+        return error_raise(ROTA_ERR_ARGUMENT, "comm and nranks must not be NULL");
+    *nranks = comm->nranks;
+    return ROTA_OK;
+}
+
+rota_status rota_comm_query(const rota_comm *comm) {
+    if (comm == NULL)
+        return error_raise(ROTA_ERR_ARGUMENT, "comm is NULL");
+    return (rota_status)atomic_load_explicit(&comm->status, memory_order_acquire);
+}
+
+rota_status rota_comm_error(const rota_comm *comm, rota_error *error) {
+    if (comm == NULL || error == NULL)
+        return error_raise(ROTA_ERR_ARGUMENT, "comm and error must not be NULL");
+    struct job *job = comm->job;
+    domain_enter(&job->domain);
+    rota_status status = error_copy(&comm->record, error);
+    domain_leave(&job->domain);
+    return status;
+}
+
+rota_status rota_comm_set_timeout(rota_comm *comm, int64_t timeout_ms) {
+    if (comm == NULL)
+        return error_raise(ROTA_ERR_ARGUMENT, "comm is NULL");
+    if (timeout_ms <= 0)
+        return error_raise(ROTA_ERR_ARGUMENT, "timeout_ms is %lld, expected 1 or more",
+                           (long long)timeout_ms);
+    domain_enter(&comm->job->domain);
+    comm->timeout_ms = timeout_ms;
+    domain_leave(&comm->job->domain);
+    return ROTA_OK;
+}
