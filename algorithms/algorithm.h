@@ -35,6 +35,9 @@ struct algorithm {
      * that all ranks compute alike: slice sizes depend on them); NULL: 1, and 0. */
     uint32_t (*widest)(rota_kind kind, int nranks);
     uint32_t (*scratch)(rota_kind kind, int nranks);
+    /* Whether most of what it sends when it reduces are partials, which are wider than elements of
+     * narrow types. */
+    bool sends_partials;
 };
 
 /* The table (algorithms.def), NULL-terminated access by index and by name. */

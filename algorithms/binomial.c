@@ -22,8 +22,7 @@ static uint32_t owner_of(uint32_t base, uint32_t level, uint32_t root) {
 /* The partial is accumulated in one scratch chunk. */
 static void add_reduce(const struct algorithm_request *q, struct sched_builder *b, uint32_t root) {
     uint32_t n = (uint32_t)q->nranks, r = (uint32_t)q->rank, levels = levels_of(n);
-    uint32_t slot = sched_alloc_scratch(b, 1);
-    struct sched_range value = sched_input(0, 1), partial = sched_scratch(slot, 1, 0);
+    struct sched_range value = sched_input(0, 1), partial = sched_scratch(0, 1, 0);
     bool raw = true; /* nothing was combined with the own input yet */
     for (uint32_t level = 0; level < levels; level++) {
         uint32_t own = r >> level << level, other = own ^ (1u << level);
@@ -37,6 +36,8 @@ static void add_reduce(const struct algorithm_request *q, struct sched_builder *
         bool peer_raw = level == 0 || other + 1 == n;
         uint32_t flags = (peer_raw ? SCHED_LOAD_MESSAGE : 0u) | (raw ? SCHED_LOAD_LOCAL : 0u);
         bool last = level + 1 == levels;
+        if (!last && raw)
+            partial = sched_scratch(sched_alloc_scratch(b, 1), 1, 0);
         sched_recv_reduce(b, (int)peer, value, peer < r, last ? sched_output(0, 1) : partial,
                           flags | (last ? SCHED_FINISH : 0u));
         value = partial;
@@ -142,4 +143,5 @@ const struct algorithm algorithm_binomial = {
     .rounds = rounds,
     .volume = volume,
     .scratch = scratch,
+    .sends_partials = true,
 };

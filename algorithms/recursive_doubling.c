@@ -74,7 +74,7 @@ static rota_status build_all_reduce(const struct algorithm_request *q, struct sc
     int *peers = malloc(n * sizeof *peers);
     if (!peers)
         return error_raise(ROTA_ERR_MEMORY, "no memory for %u ranks", n);
-    uint32_t slot = sched_alloc_scratch(b, 2);
+    uint32_t slot = n == 2 && !q->in_place ? 0 : sched_alloc_scratch(b, 2);
     struct sched_range value = sched_input(0, 1), output = sched_output(0, 1);
     for (uint32_t level = 0; level < levels; level++) {
         struct exchange x = exchange_of(n, r, level);
@@ -108,15 +108,17 @@ static void build_all_gather(const struct algorithm_request *q, struct sched_bui
     }
 }
 
-/* Blocks first, first + stride, ... of all n; packed holds them one after another. */
+/* Blocks first, first + stride, ... of all n: every `step`-th chunk of `packed` beyond `skip`. */
 static struct sched_range every(struct sched_range packed, uint32_t skip, uint32_t step,
                                 uint32_t first, uint32_t stride, uint32_t n) {
     packed.first += skip;
     packed.count = 1;
-    packed.stride = step;
     packed.reps = n / stride;
-    packed.like = first;
-    packed.like_stride = stride;
+    packed.stride = packed.reps > 1 ? step : 0;
+    if (packed.buffer == SCHED_SCRATCH) {
+        packed.like = first;
+        packed.like_stride = packed.reps > 1 ? stride : 0;
+    }
     return packed;
 }
 
@@ -236,4 +238,5 @@ const struct algorithm algorithm_recursive_doubling = {
     .volume = volume,
     .widest = widest,
     .scratch = scratch,
+    .sends_partials = true,
 };

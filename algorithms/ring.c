@@ -191,4 +191,5 @@ const struct algorithm algorithm_ring = {
     .rounds = rounds,
     .volume = volume,
     .scratch = scratch,
+    .sends_partials = true,
 };
