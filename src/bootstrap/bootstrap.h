@@ -28,15 +28,18 @@ struct bootstrap_record {
     uint16_t blob_bytes[BOOTSTRAP_TRANSPORTS + 2];
     uint8_t blobs[BOOTSTRAP_TRANSPORTS][BOOTSTRAP_BLOB];
 };
+_Static_assert(sizeof(struct bootstrap_record) == 680, "bootstrap_record is sent over the wire");
 
 /* Where a job is met and who we are in it. */
 struct bootstrap_place {
     int nranks, rank;
     struct net_identity identity; /* key and job id, filled by bootstrap_locate */
     enum { BOOTSTRAP_SINGLE, BOOTSTRAP_ROOT, BOOTSTRAP_ID, BOOTSTRAP_CALLBACK } way;
-    struct net_addresses root; /* ROOT, ID */
-    bool serves;               /* ROOT: this rank opens the listener at `root` */
-    int root_candidates;       /* ROOT by torchrun: ports tried after root's (see bootstrap.c) */
+    struct net_addresses root; /* ID: where it is served; ROOT: local_name of @NAME */
+    char root_name[256];       /* ROOT: HOST:PORT, resolved while joining */
+    bool serves;               /* ROOT: this rank opens the listener */
+    int root_offset;           /* ROOT by torchrun: first port tried, relative to root_name's, */
+    int root_candidates;       /* and how many more after it (see rendezvous in exchange.c) */
     rota_all_gather_fn all_gather;
     void *all_gather_arg;
 };

@@ -123,6 +123,8 @@ rota_status net_listener_open(const struct settings *settings, const struct net_
 rota_status net_listener_open_at(const struct net_address *address, const char *local_name,
                                  const struct net_gate *gate, struct net_listener **listener);
 void net_listener_close(struct net_listener *listener);
+/* In the child of a fork: closes the parent's descriptors here and leaves the memory alone. */
+void net_listener_close_inherited(struct net_listener *listener);
 /* One descriptor (an epoll set) that is readable when step has work. */
 int net_listener_descriptor(const struct net_listener *listener);
 /* Accepts, advances handshakes, drops late ones. Never blocks. Returns ms until it must be called

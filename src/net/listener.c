@@ -509,9 +509,7 @@ rota_status net_listener_open_at(const struct net_address *address, const char *
     return ROTA_OK;
 }
 
-void net_listener_close(struct net_listener *listener) {
-    if (listener == NULL)
-        return;
+void net_listener_close_inherited(struct net_listener *listener) {
     for (int i = 0; i < MAX_UNFINISHED; i++)
         if (listener->slots[i].socket >= 0)
             close(listener->slots[i].socket);
@@ -520,5 +518,11 @@ void net_listener_close(struct net_listener *listener) {
     if (listener->local >= 0)
         close(listener->local);
     close(listener->epoll);
+}
+
+void net_listener_close(struct net_listener *listener) {
+    if (listener == NULL)
+        return;
+    net_listener_close_inherited(listener);
     free(listener);
 }

@@ -571,11 +571,14 @@ Test(handshake, bad_port_ranges) {
         struct net_listener *listener = NULL;
         struct net_addresses addresses;
         setenv("ROTA_PORT_RANGE", ranges[i], 1);
-        cr_assert_eq(settings_load(&settings), ROTA_OK);
-        cr_assert_eq(net_listener_open(settings, &world->gate, &addresses, &listener),
-                     ROTA_ERR_SETTING, "%s", ranges[i]);
+        rota_status status = settings_load(&settings); /* may find it already */
+        if (status == ROTA_OK) {
+            status = net_listener_open(settings, &world->gate, &addresses, &listener);
+            settings_free(settings);
+        }
+        cr_assert_eq(status, ROTA_ERR_SETTING, "%s", ranges[i]);
+        cr_assert(strstr(error_record()->message, "ROTA_PORT_RANGE"));
         cr_assert_null(listener);
-        settings_free(settings);
     }
     world_close(world);
 }
