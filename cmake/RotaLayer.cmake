@@ -47,6 +47,8 @@ function(rota_test_layers target)
     target_include_directories(${target} PRIVATE ${inner})
     target_link_libraries(${target} PRIVATE rota_${layer})
   endforeach()
+  # What tests share is included as "unit/reduce/reference.h".
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 endfunction()
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Proves the walls between the layers: who may include whom.
 
-For each pair of a layer and a header of another layer, a file of one #include line is compiled with
-the layer's own include flags (from compile_commands.json). It must compile where the rule below
-allows the pair, and must fail where it does not. The rule stands here a second time, apart from the
-build files, so that a wall torn down there is seen.
+Each layer is compiled against each header of every other layer with the layer's own include flags
+(from compile_commands.json). Where the rule below allows the pair, a file of that one #include must
+compile; where it does not, the compiler must not find the header (__has_include, which decides as
+#include does, for all of them in one run). The rule stands here a second time, apart from the build
+files, so that a wall torn down there is seen.
 
 usage: check_walls.py SOURCE_FOLDER COMPILE_COMMANDS.json
 """
@@ -117,25 +118,38 @@ def compiles(flags, header, empty):
     return done.returncode == 0, done.stderr.strip().split("\n")[0]
 
 
-def check_pairs(root, flags, exported):
-    pairs = []
-    for layer in flags:
-        for other in list(RULES) + ["transports"]:
-            if other == layer or (other in OUTSIDE and layer in OUTSIDE):
-                continue
-            for header in own_files(root, other, (".h", ".def")):
-                allowed = other in RULES[layer] and header in exported[other]
-                if header.endswith(".h") or not allowed:
-                    pairs.append((layer, header, allowed))
-    with tempfile.TemporaryDirectory() as empty, \
-            concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        outcomes = pool.map(lambda p: compiles(flags[p[0]], include_name(p[1]), empty), pairs)
-        for (layer, header, allowed), (success, reason) in zip(pairs, outcomes):
-            if allowed and not success:
-                fail(f"{layer} may include {header}, but it does not compile: {reason}")
-            if not allowed and success:
+def visible(flags, headers, empty):
+    """Those of the headers that an #include would find."""
+    text = "".join(f'#if __has_include("{header}")\nseen {header}\n#endif\n' for header in headers)
+    done = subprocess.run(flags + ["-E", "-P", "-w", "-x", "c", "-"], cwd=empty, text=True,
+                          input=text, capture_output=True)
+    if done.returncode != 0:
+        fail(f"the compiler refuses to preprocess: {done.stderr.strip()}")
+    return {line[len("seen "):] for line in done.stdout.splitlines() if line.startswith("seen ")}
+
+
+def check_layer(root, layer, flags, exported):
+    """Numbers of allowed and of forbidden pairs of this layer."""
+    allowed, forbidden = [], []
+    for other in list(RULES) + ["transports"]:
+        if other == layer or (other in OUTSIDE and layer in OUTSIDE):
+            continue
+        for path in own_files(root, other, (".h", ".def")):
+            may = other in RULES[layer] and path in exported[other]
+            (allowed if may else forbidden).append(include_name(path))
+    with tempfile.TemporaryDirectory() as empty:
+        seen = visible(flags, allowed + forbidden, empty)
+        for header in forbidden:
+            if header in seen:
                 fail(f"{layer} must not see {header}, but it does")
-    return sum(allowed for _, _, allowed in pairs), sum(not allowed for _, _, allowed in pairs)
+        for header in allowed:
+            if header not in seen:
+                fail(f"{layer} may include {header}, but does not find it")
+            elif header.endswith(".h"):
+                success, reason = compiles(flags, header, empty)
+                if not success:
+                    fail(f"{layer} may include {header}, but it does not compile: {reason}")
+    return len(allowed), len(forbidden)
 
 
 def check_public(root, flags):
@@ -183,7 +197,9 @@ def main():
         if own_files(root, layer, (".c",)) and layer not in flags:
             fail(f"{layer} has sources, but none of them is built")
     exported = exported_headers(root)
-    allowed, forbidden = check_pairs(root, flags, exported)
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        counts = list(pool.map(lambda one: check_layer(root, one, flags[one], exported), flags))
+    allowed, forbidden = (sum(column) for column in zip(*counts))
     check_public(root, flags)
     check_texts(root)
     for text in failures:

@@ -1,5 +1,5 @@
 /* Native forms over shared memory, between processes, against an independent reference. */
-#include "../reduce/reference.h"
+#include "unit/reduce/reference.h"
 #include "cluster.h"
 
 #include <criterion/criterion.h>
