@@ -361,6 +361,15 @@ static void await_pop(struct wire *wire) {
     wire->count--;
 }
 
+/* The oldest posted message that has not come. Posted messages come in order among themselves, but
+ * before older ones that wait to be shown by peek. */
+static struct awaited *await_posted(struct wire *wire) {
+    uint32_t i = 0;
+    while (!await_at(wire, i)->posted || await_at(wire, i)->settled)
+        i++;
+    return await_at(wire, i);
+}
+
 /* Tells the transport about one awaited message. */
 static void announce(struct executor *executor, struct wire *wire, struct awaited *awaited) {
     struct transport *transport = wire->link.transport;
@@ -452,6 +461,10 @@ void executor_transfer_received(struct executor *executor, struct transfer *tran
 static void look(struct executor *executor, struct wire *wire) {
     while (wire->count > 0 && !wire->shown && wire->link.stream != NULL) {
         struct awaited *awaited = await_at(wire, 0);
+        if (awaited->settled) {
+            await_pop(wire);
+            continue;
+        }
         if (awaited->posted || !awaited->announced)
             return;
         struct transport_arrival arrival;
@@ -529,10 +542,10 @@ static void post_done(struct transport_ticket *ticket, enum transport_result res
     if (!receiving) {
         send_settled(executor, cell.step, cell.slot);
     } else {
-        struct awaited taken = *await_at(wire, 0);
-        if (!same_call(executor, wire, &taken, &header))
+        struct awaited *awaited = await_posted(wire);
+        if (!same_call(executor, wire, awaited, &header))
             return;
-        await_pop(wire);
+        awaited->settled = true;
         executor_complete(executor, cell.step, cell.slot);
         look_later(executor, wire);
     }

@@ -38,6 +38,7 @@ struct awaited {
     uint32_t position, slice;
     size_t length;
     bool announced, posted;
+    bool settled; /* posted, and came */
 };
 
 /* The link of one (peer, channel), and the messages awaited on it, oldest first. */
