@@ -107,6 +107,28 @@ static rota_status exchange_callback(struct bootstrap_place *place, const struct
     return status;
 }
 
+rota_status bootstrap_agree_identity(struct bootstrap_place *place) {
+    struct {
+        uint8_t key[NET_KEY_BYTES], job[16];
+    } own, *all;
+    if (place->way != BOOTSTRAP_CALLBACK)
+        return ROTA_OK;
+    all = calloc((size_t)place->nranks, sizeof *all);
+    if (all == NULL)
+        return error_raise(ROTA_ERR_MEMORY, "no memory for the keys of %d ranks", place->nranks);
+    memcpy(own.key, place->identity.key, sizeof own.key);
+    memcpy(own.job, place->identity.job, sizeof own.job);
+    rota_status status = gather(place, &own, all, sizeof own);
+    if (status == ROTA_OK) {
+        memcpy(place->identity.key, all[0].key, sizeof all[0].key);
+        memcpy(place->identity.job, all[0].job, sizeof all[0].job);
+    }
+    sodium_memzero(all, (size_t)place->nranks * sizeof *all);
+    sodium_memzero(&own, sizeof own);
+    free(all);
+    return status;
+}
+
 static rota_status exchange_id(struct bootstrap_place *place, const struct settings *settings,
                                const struct bootstrap_record *mine,
                                struct bootstrap_record *records, int64_t deadline_ns) {

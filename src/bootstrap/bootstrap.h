@@ -48,6 +48,9 @@ struct bootstrap_place {
  * ROTA_ERR_SETTING (naming the variable). */
 rota_status bootstrap_locate(const rota_config *config, const struct settings *settings,
                              struct bootstrap_place *place);
+/* With the caller's all-gather: takes rank 0's key and job id, so that this rank can listen for
+ * its peers before the table is there. Nothing to do in the other ways. */
+rota_status bootstrap_agree_identity(struct bootstrap_place *place);
 /* Exchanges records: `mine` in, nranks records in rank order out. The callback back-end may replace
  * place->identity's key and job id (rank 0's are taken) before it returns. Checks that ranks are
  * distinct and that sizes, protocols and agreements match. Never spins; ends by the deadline.

@@ -63,7 +63,7 @@ static void admitted(void *context, const struct net_hello *hello, int socket,
     *end = admission;
     atomic_store_explicit(&job->admitted, true, memory_order_release);
     pthread_mutex_unlock(&job->admissions_lock);
-    doorbell_interrupt(&job->domain.bell);
+    doorbell_interrupt(&job->host.bell);
 }
 
 static struct admission *take_admissions(struct job *job) {
@@ -318,6 +318,19 @@ static rota_status open_bell(struct job *job) {
     return doorbell_open(&job->host.bell, job->private_line);
 }
 
+/* Lets peers in. Before the table of ranks is complete here, since a peer may have it already;
+ * connections wait as admissions until this rank progresses. */
+static rota_status listen_for_peers(struct job *job) {
+    job->control.identity = job->place.identity;
+    job->control.nranks = job->nranks;
+    job->control.context = job;
+    job->control.judge = judge;
+    job->control.admitted = admitted;
+    rota_status status = control_register(&job->control);
+    job->control_registered = status == ROTA_OK;
+    return status;
+}
+
 /* What needs no other rank: settings, identity, transports. */
 static rota_status prepare(struct job *job, struct bootstrap_record *record) {
     job->rank = job->place.rank;
@@ -359,24 +372,14 @@ static rota_status prepare(struct job *job, struct bootstrap_record *record) {
     record->nranks = (uint32_t)job->nranks;
     record->incarnation = identity->incarnation;
     record->agreement = identity->agreement;
-    return status;
+    return status == ROTA_OK ? listen_for_peers(job) : status;
 }
 
-/* The table of ranks is there: peers may connect. */
+/* The table of ranks is there. */
 static rota_status begin(struct job *job) {
     set_peers(job);
     set_message_bytes(job);
-    rota_status status = open_domain(job);
-    if (status != ROTA_OK)
-        return status;
-    job->control.identity = job->place.identity;
-    job->control.nranks = job->nranks;
-    job->control.context = job;
-    job->control.judge = judge;
-    job->control.admitted = admitted;
-    status = control_register(&job->control);
-    job->control_registered = status == ROTA_OK;
-    return status;
+    return open_domain(job);
 }
 
 static struct job *job_new(void) {
@@ -420,6 +423,8 @@ rota_status job_open(const rota_config *config, int64_t timeout_ms, struct job *
     rota_status status = load_settings(job, &timeout_ms);
     if (status == ROTA_OK)
         status = bootstrap_locate(config, job->settings, &job->place);
+    if (status == ROTA_OK)
+        status = bootstrap_agree_identity(&job->place);
     if (status == ROTA_OK)
         status = prepare(job, &record);
     if (status == ROTA_OK)
