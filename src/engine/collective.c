@@ -5,77 +5,13 @@
 
 #include "base/error.h"
 #include "engine/executor.h"
+#include "engine/plan.h"
+#include "engine/select.h"
 #include "engine/staging.h"
 #include <stdlib.h>
 #include <string.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
-
-/* -- selection ----------------------------------------------------------------------------------
- */
-
-/* Price of a call in microseconds: rounds * latency + bytes / bandwidth. Measured over loopback
- * and shared memory on small machines; only the order of candidates matters. */
-struct link_price {
-    double latency_us, bytes_per_us;
-};
-static const struct link_price SHM_PRICE = {.latency_us = 1.5, .bytes_per_us = 6000};
-static const struct link_price TCP_PRICE = {.latency_us = 15, .bytes_per_us = 2000};
-
-static double price(const rota_comm *comm, const struct algorithm *algorithm, rota_kind kind,
-                    size_t bytes, double widening) {
-    const struct job *job = comm->job;
-    const struct link_price *link =
-        job->local_ranks == job->nranks && job->shares_memory ? &SHM_PRICE : &TCP_PRICE;
-    double all = (double)bytes * (double)sched_kind_blocks(kind, comm->nranks);
-    double volume = algorithm->volume(kind, comm->nranks) * all;
-    if (algorithm->sends_partials)
-        volume *= widening;
-    return algorithm->rounds(kind, comm->nranks) * link->latency_us + volume / link->bytes_per_us;
-}
-
-static const struct algorithm *forced_algorithm(const rota_comm *comm, const char *name,
-                                                rota_kind kind, size_t partial_size) {
-    const struct algorithm *algorithm = algorithm_find(name);
-    if (algorithm == NULL) {
-        error_raise(ROTA_ERR_UNSUPPORTED, "there is no algorithm \"%.40s\"", name);
-        return NULL;
-    }
-    if (!algorithm_can(algorithm, kind, comm->nranks) ||
-        !executor_fits(comm, algorithm, kind, partial_size)) {
-        error_raise(ROTA_ERR_UNSUPPORTED, "algorithm %s cannot do %s on %d ranks", name,
-                    rota_kind_name(kind), comm->nranks);
-        return NULL;
-    }
-    return algorithm;
-}
-
-const struct algorithm *collective_select(const rota_comm *comm, const char *forced, rota_kind kind,
-                                          size_t bytes, size_t partial_size) {
-    if (forced != NULL)
-        return forced_algorithm(comm, forced, kind, partial_size);
-    /* The setting is a wish for wherever it fits; a call's own algorithm is an order. */
-    if (comm->forced != NULL && algorithm_can(comm->forced, kind, comm->nranks) &&
-        executor_fits(comm, comm->forced, kind, partial_size))
-        return comm->forced;
-    const struct algorithm *best = NULL;
-    double best_price = 0;
-    const struct algorithm *algorithm;
-    for (int i = 0; (algorithm = algorithm_at(i)) != NULL; i++) {
-        if (!algorithm_can(algorithm, kind, comm->nranks) ||
-            !executor_fits(comm, algorithm, kind, partial_size))
-            continue;
-        double cost = price(comm, algorithm, kind, bytes, partial_size > 4 ? 1.0 : 2.0);
-        if (best == NULL || cost < best_price) {
-            best = algorithm;
-            best_price = cost;
-        }
-    }
-    if (best == NULL)
-        error_raise(ROTA_ERR_UNSUPPORTED, "no algorithm does %s on %d ranks", rota_kind_name(kind),
-                    comm->nranks);
-    return best;
-}
 
 bool collective_in_place(const rota_comm *comm, const struct call_args *args, size_t element_size) {
     const unsigned char *send = args->send, *recv = args->recv;
@@ -407,9 +343,8 @@ static rota_status wait_and_free(rota_request *request) {
 static rota_request *enqueue(rota_comm *comm, const struct call_args *args,
                              const struct reduce_spec *spec, const rota_call *call) {
     size_t element = rota_dtype_size(args->dtype);
-    const struct algorithm *algorithm =
-        collective_select(comm, call != NULL ? call->algorithm : NULL, args->kind,
-                          args->count * element, spec != NULL ? spec->partial_size : element);
+    const struct algorithm *algorithm = select_algorithm(
+        comm, call != NULL ? call->algorithm : NULL, args->kind, args->count * element, spec);
     if (algorithm == NULL)
         return NULL;
     rota_request *request = request_create(comm, args, call);

@@ -15,9 +15,4 @@ void collective_next(rota_comm *comm);
 bool collective_poll(rota_request *request);
 /* Whether this rank's buffers are the in-place form of the kind. */
 bool collective_in_place(const rota_comm *comm, const struct call_args *args, size_t element_size);
-/* Algorithm for a call; the same on all ranks. NULL and an error raised when the forced one cannot
- * do it. */
-const struct algorithm *collective_select(const rota_comm *comm, const char *forced, rota_kind kind,
-                                          size_t bytes, size_t partial_size);
-
 #endif

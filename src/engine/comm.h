@@ -67,6 +67,8 @@ struct rota_request {
     LIST_ENTRY(rota_request) comm_entry;  /* comm->requests */
 };
 
+#define COMM_MAX_ALGORITHMS 32
+
 enum native_state { NATIVE_UNKNOWN, NATIVE_CONNECTING, NATIVE_READY, NATIVE_NONE };
 
 struct rota_comm {
@@ -87,8 +89,10 @@ struct rota_comm {
     const struct algorithm *forced; /* setting ROTA_ALGORITHM */
     struct algorithm_topology topology;
     int *group_of;
-    TAILQ_HEAD(comm_queue, rota_request) queue; /* collectives, in order; the head runs */
-    LIST_HEAD(, rota_request) requests;         /* all that have not ended */
+    double crowding; /* for selection: ranks per core; 0 = not computed yet */
+    float messages[ROTA_KIND_COUNT][COMM_MAX_ALGORITHMS]; /* counted + 1; 0 = not yet */
+    TAILQ_HEAD(comm_queue, rota_request) queue;           /* collectives, in order; the head runs */
+    LIST_HEAD(, rota_request) requests;                   /* all that have not ended */
     struct executor *executor;
     struct plan *plans; /* cache */
     struct p2p_table *p2p;
