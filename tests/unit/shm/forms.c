@@ -1,6 +1,6 @@
 /* Native forms over shared memory, between processes, against an independent reference. */
-#include "unit/reduce/reference.h"
 #include "cluster.h"
+#include "unit/reduce/reference.h"
 
 #include <criterion/criterion.h>
 #include <sched.h>
