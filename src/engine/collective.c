@@ -62,12 +62,14 @@ static bool may_be_native(const rota_comm *comm, const rota_call *call) {
 static bool native_connect(rota_comm *comm) {
     int state = atomic_load_explicit(&comm->native_state, memory_order_relaxed);
     if (state == NATIVE_UNKNOWN) {
-        state = NATIVE_NONE;
         struct transport *transport = comm->job->transports[TRANSPORT_SHM];
-        if (transport != NULL && comm->native_ops != NULL &&
-            comm->native_ops->group_open(transport, comm->id, comm->generation, comm->members,
-                                         comm->nranks, comm->rank, &comm->native) == ROTA_OK)
-            state = NATIVE_CONNECTING;
+        state = NATIVE_CONNECTING;
+        if (comm->native_ops->group_open(transport, comm->id, comm->generation, comm->members,
+                                         comm->nranks, comm->rank, &comm->native) != ROTA_OK) {
+            /* The others wait for this rank's entry: going on without would part ways silently. */
+            comm_fail(comm, error_record());
+            return false;
+        }
     }
     if (state == NATIVE_CONNECTING) {
         enum transport_result result = comm->native_ops->group_connect(comm->native);
@@ -319,6 +321,8 @@ void collective_next(rota_comm *comm) {
         atomic_load_explicit(&comm->status, memory_order_relaxed) != ROTA_OK)
         return;
     if (request->may_be_native && !native_connect(comm)) {
+        if (atomic_load_explicit(&comm->status, memory_order_relaxed) != ROTA_OK)
+            return; /* and the request is gone */
         request->stage = REQUEST_CONNECTING;
         request_poll(request, true);
         return;
