@@ -163,6 +163,7 @@ void tcp_permission(struct transport_stream *stream, const struct frame *frame) 
         stream->granted = frame->grant;
     asking_set(stream, false);
     tcp_stream_update(stream);
+    tcp_check_closed(stream);
     writable(stream);
 }
 
@@ -227,8 +228,7 @@ static void batch_control(struct tcp_connection *connection) {
             report(stream, frame);
             frame_seal(frame);
             stream->close_sent = true;
-            if (stream->close_came)
-                tcp_grave(stream);
+            tcp_check_closed(stream);
         } else if (stream->needs & TCP_NEED_REQUEST) {
             struct frame *frame = batch_frame(connection, FRAME_REQUEST);
             stream->needs = 0;
@@ -240,6 +240,7 @@ static void batch_control(struct tcp_connection *connection) {
             struct frame *frame = batch_frame(connection, FRAME_CREDIT);
             report(stream, frame);
             frame_seal(frame);
+            tcp_check_closed(stream);
         }
     }
     while (connection->nheads < TCP_BATCH_FRAMES && connection->nanswers > 0) {

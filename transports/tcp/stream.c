@@ -117,6 +117,7 @@ static void stream_empty(struct transport_stream *stream) {
     }
     while ((message = TAILQ_FIRST(&stream->arrived))) {
         TAILQ_REMOVE(&stream->arrived, message, link);
+        tcp_taken(stream, message->charge);
         tcp_message_free(stream, message);
     }
 }
@@ -135,7 +136,7 @@ void tcp_stream_close(struct transport *transport, struct transport_stream *stre
     if (stream->touched)
         tcp_need(stream, TCP_NEED_CLOSE);
     else
-        tcp_grave(stream);
+        tcp_check_closed(stream);
     tcp_connection_touch(connection);
 }
 
@@ -186,9 +187,12 @@ void tcp_stream_free(struct transport_stream *stream) {
     free(stream);
 }
 
-void tcp_grave(struct transport_stream *stream) {
+/* Nothing about it will come any more, and nothing has to be told. */
+void tcp_check_closed(struct transport_stream *stream) {
     struct tcp_connection *connection = stream->connection;
-    if (stream->in_grave)
+    bool told = stream->charged == stream->consumed && stream->got_charge == stream->reported;
+    bool agreed = !stream->touched || (stream->close_sent && stream->close_came);
+    if (stream->state != STREAM_CLOSED || stream->in_grave || !told || !agreed)
         return;
     TAILQ_REMOVE(&connection->tombs, stream, tomb_link);
     TAILQ_INSERT_TAIL(&connection->graves, stream, tomb_link);
@@ -201,7 +205,7 @@ void tcp_bury(struct tcp_connection *connection) {
     for (stream = TAILQ_FIRST(&connection->graves); stream; stream = next) {
         next = TAILQ_NEXT(stream, tomb_link);
         bool arriving = connection->in_frame && connection->target == stream;
-        if (stream->in_batch > 0 || arriving)
+        if (stream->in_batch > 0 || stream->in_control || arriving)
             connection->tcp->has_graves = true; /* next time */
         else
             tcp_stream_free(stream);
@@ -218,6 +222,5 @@ void tcp_close_came(struct tcp_connection *connection, struct transport_stream *
         return;
     }
     stream->close_came = true;
-    if (stream->state == STREAM_CLOSED && stream->close_sent)
-        tcp_grave(stream);
+    tcp_check_closed(stream);
 }

@@ -313,8 +313,8 @@ void tcp_stream_close(struct transport *transport, struct transport_stream *stre
 void tcp_quiesce(struct transport *transport, struct transport_stream *stream);
 void tcp_stream_fail(struct transport_stream *stream);
 void tcp_stream_free(struct transport_stream *stream);
-/* Both sides closed the stream: it may go. Frees those that nothing points to any more. */
-void tcp_grave(struct transport_stream *stream);
+/* Puts a stream that both sides have closed into its grave; frees those that nothing points to. */
+void tcp_check_closed(struct transport_stream *stream);
 void tcp_bury(struct tcp_connection *connection);
 void tcp_close_came(struct tcp_connection *connection, struct transport_stream *stream);
 /* Queues an answer about a stream without record. */
