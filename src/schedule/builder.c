@@ -175,16 +175,14 @@ static struct sched_list add_ranges(struct sched_builder *b, const struct sched_
                                     uint32_t count) {
     struct sched *s = b->schedule;
     struct sched_list list = {0, 0};
-    if (b->status != ROTA_OK)
-        return list;
-    list.begin = s->nranges;
     for (uint32_t i = 0; i < count; i++) {
         if (!ranges[i].count || !ranges[i].reps)
             continue;
         if (!grow(b, (void **)&s->ranges, &b->range_room, s->nranges, 1, sizeof *s->ranges))
             return list;
+        if (!list.count++)
+            list.begin = s->nranges;
         s->ranges[s->nranges++] = ranges[i];
-        list.count++;
     }
     return list;
 }
@@ -204,68 +202,63 @@ static struct sched_list add_peers(struct sched_builder *b, const int *peers, ui
     return list;
 }
 
-/* Takes the step with its lists filled in; returns its number. */
-static uint32_t add_step(struct sched_builder *b, struct sched_step step) {
+uint32_t sched_append(struct sched_builder *b, const struct sched_step *step, const int *peers,
+                      uint32_t npeers, const struct sched_range *src, uint32_t nsrc,
+                      const struct sched_range *dst, uint32_t ndst) {
     struct sched *s = b->schedule;
+    struct sched_step added = {.type = step->type,
+                               .flags = step->flags,
+                               .position = step->position,
+                               .operands = step->operands,
+                               .lane = b->lane};
+    added.peers = add_peers(b, peers, npeers);
+    added.src = add_ranges(b, src, nsrc);
+    added.dst = add_ranges(b, dst, ndst);
     if (b->status != ROTA_OK ||
         !grow(b, (void **)&s->steps, &b->step_room, s->nsteps, 1, sizeof *s->steps))
         return 0;
-    step.lane = b->lane;
     if (b->lane >= s->lanes)
         s->lanes = b->lane + 1;
-    if (step.peers.count) {
-        step.channel = b->channel;
+    if (npeers) {
+        added.channel = b->channel;
         if (b->channel >= s->channels)
             s->channels = b->channel + 1;
     }
-    s->steps[s->nsteps] = step;
+    s->steps[s->nsteps] = added;
     return s->nsteps++;
+}
+
+static bool names_chunks(const struct sched_range *ranges, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++)
+        if (ranges[i].count && ranges[i].reps)
+            return true;
+    return false;
 }
 
 uint32_t sched_send_list(struct sched_builder *b, const int *peers, uint32_t npeers,
                          const struct sched_range *src, uint32_t nsrc, uint32_t flags) {
+    const struct sched_step step = {.type = SCHED_SEND, .flags = flags};
     if (!npeers)
         fail(b, "a send needs a peer");
-    return add_step(b, (struct sched_step){.type = SCHED_SEND,
-                                           .flags = flags,
-                                           .peers = add_peers(b, peers, npeers),
-                                           .src = add_ranges(b, src, nsrc)});
+    return sched_append(b, &step, peers, npeers, src, nsrc, NULL, 0);
 }
 
 uint32_t sched_recv_list(struct sched_builder *b, int peer, const struct sched_range *dst,
                          uint32_t ndst, uint32_t flags) {
-    return add_step(b, (struct sched_step){.type = SCHED_RECV,
-                                           .flags = flags,
-                                           .peers = add_peers(b, &peer, 1),
-                                           .dst = add_ranges(b, dst, ndst)});
+    const struct sched_step step = {.type = SCHED_RECV, .flags = flags};
+    return sched_append(b, &step, &peer, 1, NULL, 0, dst, ndst);
 }
 
 uint32_t sched_recv_reduce_list(struct sched_builder *b, const int *peers, uint32_t npeers,
                                 uint32_t position, const struct sched_range *src, uint32_t nsrc,
                                 const struct sched_range *dst, uint32_t ndst, uint32_t flags) {
+    const struct sched_step step = {
+        .type = SCHED_RECV_REDUCE, .flags = flags, .position = position};
     if (!npeers || position > npeers)
         fail(b, "a receive with reduction needs peers, and a position among them");
-    struct sched_step step = {.type = SCHED_RECV_REDUCE,
-                              .flags = flags,
-                              .position = position,
-                              .peers = add_peers(b, peers, npeers),
-                              .src = add_ranges(b, src, nsrc),
-                              .dst = add_ranges(b, dst, ndst)};
-    if (!step.dst.count)
+    if (!names_chunks(dst, ndst))
         fail(b, "a reduction needs a destination");
-    return add_step(b, step);
-}
-
-uint32_t sched_append(struct sched_builder *b, const struct sched_step *step, const int *peers,
-                      uint32_t npeers, const struct sched_range *src, uint32_t nsrc,
-                      const struct sched_range *dst, uint32_t ndst) {
-    return add_step(b, (struct sched_step){.type = step->type,
-                                           .flags = step->flags,
-                                           .position = step->position,
-                                           .operands = step->operands,
-                                           .peers = add_peers(b, peers, npeers),
-                                           .src = add_ranges(b, src, nsrc),
-                                           .dst = add_ranges(b, dst, ndst)});
+    return sched_append(b, &step, peers, npeers, src, nsrc, dst, ndst);
 }
 
 uint32_t sched_send(struct sched_builder *b, int peer, struct sched_range src, uint32_t flags) {
@@ -283,25 +276,18 @@ uint32_t sched_recv_reduce(struct sched_builder *b, int peer, struct sched_range
 
 uint32_t sched_copy(struct sched_builder *b, struct sched_range src, struct sched_range dst,
                     uint32_t flags) {
-    struct sched_step step = {.type = SCHED_COPY,
-                              .flags = flags,
-                              .src = add_ranges(b, &src, 1),
-                              .dst = add_ranges(b, &dst, 1)};
-    if (!step.src.count || !step.dst.count)
+    const struct sched_step step = {.type = SCHED_COPY, .flags = flags};
+    if (!names_chunks(&src, 1) || !names_chunks(&dst, 1))
         fail(b, "a copy needs a source and a destination");
-    return add_step(b, step);
+    return sched_append(b, &step, NULL, 0, &src, 1, &dst, 1);
 }
 
 uint32_t sched_reduce(struct sched_builder *b, const struct sched_range *operands,
                       uint32_t noperands, struct sched_range dst, uint32_t flags) {
-    struct sched_step step = {.type = SCHED_REDUCE,
-                              .flags = flags,
-                              .operands = noperands,
-                              .src = add_ranges(b, operands, noperands),
-                              .dst = add_ranges(b, &dst, 1)};
-    if (!step.src.count || !step.dst.count)
+    const struct sched_step step = {.type = SCHED_REDUCE, .flags = flags, .operands = noperands};
+    if (!names_chunks(operands, noperands) || !names_chunks(&dst, 1))
         fail(b, "a reduction needs operands and a destination");
-    return add_step(b, step);
+    return sched_append(b, &step, NULL, 0, operands, noperands, &dst, 1);
 }
 
 uint32_t sched_send_token(struct sched_builder *b, int peer) {

@@ -27,7 +27,8 @@ struct proof_step {
     uint32_t src, nsrc, dst, ndst; /* places */
     uint32_t message;              /* first entry of proof.slots, one per peer */
     uint32_t missing;              /* what must complete before it is issued */
-    uint32_t pending;              /* messages of it that have not been carried */
+    uint32_t pending;              /* messages that it still waits for */
+    uint32_t offered;              /* SEND: peers that were served */
     uint32_t lane_next;            /* next send, or receive, of its lane */
     bool issued, complete;
 };
@@ -35,6 +36,7 @@ struct proof_step {
 struct proof_message {
     uint32_t sender, receiver; /* steps */
     uint32_t channel;
+    bool offered;  /* the sender has come to it */
     bool released; /* the sender no longer waits for it */
     bool carried;
 };

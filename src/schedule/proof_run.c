@@ -1,7 +1,8 @@
 /* Fourth pass of the verifier: the walk. A step is issued when everything that it depends on is
  * complete; a message is carried when both sides are issued; a send is complete when its channel
- * has room for the message or, at capacity zero, when the message was carried. Peers of one step
- * are served side by side. What cannot be issued or carried in the end is a deadlock.
+ * has room for the message or, at capacity zero, when the message was carried. A send serves its
+ * peers one after another; a receive takes the messages of its peers as they come. What cannot be
+ * issued or carried in the end is a deadlock.
  *
  * A barrier has no values. There each step knows a set of ranks that have certainly entered: its
  * own, what its predecessors knew and, for a receive, what the sender knew when it sent. */
@@ -12,7 +13,7 @@
 
 struct walk {
     struct proof *p;
-    uint32_t *ready; /* stack of steps with nothing missing */
+    uint32_t *ready; /* stack of steps to issue, and of sends to go on with */
     uint32_t nready;
     uint32_t *operands; /* nodes, for one reduction */
 };
@@ -227,6 +228,8 @@ static void release(struct walk *w, struct proof_message *m) {
     m->released = true;
     if (--w->p->steps[m->sender].pending == 0)
         complete(w, m->sender);
+    else
+        w->ready[w->nready++] = m->sender;
 }
 
 /* Both sides are issued. */
@@ -239,7 +242,7 @@ static bool carry(struct walk *w, struct proof_message *m) {
     release(w, m);
     uint64_t room = (uint64_t)c->first + c->carried - 1 + p->options.channel_capacity;
     if (p->options.channel_capacity && room < c->first + c->sends && /* fits since now */
-        p->steps[p->messages[room].sender].issued)
+        p->messages[room].offered)
         release(w, &p->messages[room]);
     hear(p, m->receiver, m->sender);
     if (--v->pending)
@@ -247,6 +250,26 @@ static bool carry(struct walk *w, struct proof_message *m) {
     if (v->step->type == SCHED_RECV ? !run_recv(p, v) : !run_recv_reduce(w, v))
         return false;
     complete(w, m->receiver);
+    return true;
+}
+
+/* Serves the peers of a send in their order, as far as it goes now. */
+static bool go_on_sending(struct walk *w, uint32_t step) {
+    struct proof *p = w->p;
+    struct proof_step *v = &p->steps[step];
+    while (v->offered < v->step->peers.count) {
+        uint32_t index = p->slots[v->message + v->offered];
+        struct proof_message *m = &p->messages[index];
+        const struct proof_channel *c = &p->channels[m->channel];
+        m->offered = true;
+        if (index - c->first - c->carried < p->options.channel_capacity)
+            release(w, m);
+        if (p->steps[m->receiver].issued && !m->carried && !carry(w, m))
+            return false;
+        if (!m->released)
+            break;
+        v->offered++;
+    }
     return true;
 }
 
@@ -260,16 +283,7 @@ static bool issue_send(struct walk *w, uint32_t step) {
             return false;
         p->carried[v->src + i] = *value;
     }
-    for (uint32_t k = 0; k < v->step->peers.count; k++) {
-        struct proof_message *m = &p->messages[p->slots[v->message + k]];
-        const struct proof_channel *c = &p->channels[m->channel];
-        uint32_t position = p->slots[v->message + k] - c->first;
-        if (position - c->carried < p->options.channel_capacity)
-            release(w, m);
-        if (p->steps[m->receiver].issued && !carry(w, m))
-            return false;
-    }
-    return true;
+    return go_on_sending(w, step);
 }
 
 static bool issue_recv(struct walk *w, uint32_t step) {
@@ -277,7 +291,7 @@ static bool issue_recv(struct walk *w, uint32_t step) {
     const struct proof_step *v = &p->steps[step];
     for (uint32_t k = 0; k < v->step->peers.count; k++) {
         struct proof_message *m = &p->messages[p->slots[v->message + k]];
-        if (p->steps[m->sender].issued && !m->carried && !carry(w, m))
+        if (m->offered && !m->carried && !carry(w, m))
             return false;
     }
     return true;
@@ -285,6 +299,8 @@ static bool issue_recv(struct walk *w, uint32_t step) {
 
 static bool issue(struct walk *w, uint32_t step) {
     struct proof_step *v = &w->p->steps[step];
+    if (v->issued)
+        return v->step->type != SCHED_SEND || go_on_sending(w, step);
     v->issued = true;
     v->pending = v->step->peers.count;
     switch (v->step->type) {
@@ -315,9 +331,9 @@ static bool report_deadlock(struct proof *p) {
             continue;
         if (!stuck)
             stuck = v;
-        for (uint32_t k = 0; v->issued && k < v->step->peers.count; k++) {
+        bool sends = v->step->type == SCHED_SEND;
+        for (uint32_t k = sends ? v->offered : 0; v->issued && k < v->step->peers.count; k++) {
             const struct proof_message *m = &p->messages[p->slots[v->message + k]];
-            bool sends = v->step->type == SCHED_SEND;
             const struct proof_step *other = &p->steps[sends ? m->receiver : m->sender];
             if (!m->carried)
                 return proof_fault(p, SCHED_FAULT_DEADLOCK, (int)v->rank, v->number, UINT32_MAX,
@@ -338,7 +354,7 @@ static bool prepare(struct walk *w) {
             operands = p->steps[i].step->operands;
         most = operands > most ? operands : most;
     }
-    w->ready = malloc((nsteps + 1u) * sizeof *w->ready);
+    w->ready = malloc((nsteps + p->nmessages + 1u) * sizeof *w->ready);
     w->operands = malloc(most * sizeof *w->operands);
     if (p->schedules[0]->kind == ROTA_KIND_BARRIER) {
         p->heard_words = (p->nranks + 63) / 64;

@@ -1,0 +1,245 @@
+/* The table of algorithms: every algorithm, kind, number of ranks, root and in-place form is proven
+ * and compared with what the algorithm says about itself. */
+#include "algorithms/algorithm.h"
+#include "schedule/verify.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LARGEST = 17 };
+
+static struct sched **build(const struct algorithm *a, rota_kind kind, int n, int root,
+                            int in_place) {
+    struct sched **ranks = calloc((size_t)n, sizeof(struct sched *));
+    cr_assert(ranks);
+    for (int r = 0; r < n; r++) {
+        struct algorithm_request q = {kind, n,   r, root, in_place == 1 || (in_place == 2 && r % 2),
+                                      1,    NULL};
+        cr_assert_eq(algorithm_build(a, &q, &ranks[r]), ROTA_OK, "%s", a->name);
+    }
+    return ranks;
+}
+
+static void release(struct sched **ranks, int n) {
+    for (int r = 0; r < n; r++)
+        sched_free(ranks[r]);
+    free(ranks);
+}
+
+typedef void check_fn(const struct algorithm *a, rota_kind kind, int n, int root, int in_place,
+                      struct sched **ranks);
+
+static int for_all(check_fn *check) {
+    int cases = 0;
+    const struct algorithm *a;
+    for (int i = 0; (a = algorithm_at(i)); i++)
+        for (int kind = 0; kind <= ROTA_KIND_BARRIER; kind++)
+            for (int n = 1; n <= LARGEST; n++) {
+                if (!algorithm_can(a, (rota_kind)kind, n))
+                    continue;
+                bool rooted = sched_kind_rooted((rota_kind)kind);
+                for (int root = rooted ? 0 : -1; root < (rooted ? n : 0); root++)
+                    for (int in_place = 0; in_place < 3; in_place++) {
+                        struct sched **ranks = build(a, (rota_kind)kind, n, root, in_place);
+                        check(a, (rota_kind)kind, n, root, in_place, ranks);
+                        release(ranks, n);
+                        cases++;
+                    }
+            }
+    return cases;
+}
+
+/* Which results are the canonical tree, as the documentation promises. */
+static bool promises_canonical(const struct algorithm *a) {
+    return strcmp(a->name, "ring") != 0 && strcmp(a->name, "pairwise") != 0;
+}
+
+static void check_proven(const struct algorithm *a, rota_kind kind, int n, int root, int in_place,
+                         struct sched **ranks) {
+    struct sched_verdict v;
+    cr_assert_eq(sched_verify(ranks, n, NULL, &v), ROTA_OK);
+    cr_assert_eq(v.fault, SCHED_FAULT_NONE, "%s %s, %d ranks, root %d, in place %d: %s: %s",
+                 a->name, sched_kind_name(kind), n, root, in_place, sched_fault_name(v.fault),
+                 v.text);
+    cr_assert(v.same_on_all_ranks);
+    if (promises_canonical(a))
+        cr_assert(v.canonical_tree && v.ascending, "%s %s, %d ranks, root %d", a->name,
+                  sched_kind_name(kind), n, root);
+}
+
+Test(algorithms, all_are_proven) {
+    cr_expect_geq(for_all(check_proven), 3000);
+}
+
+static uint32_t sent(const struct sched *s, uint32_t *widest) {
+    uint32_t chunks = 0;
+    for (uint32_t i = 0; i < s->nsteps; i++) {
+        if (s->steps[i].type != SCHED_SEND)
+            continue;
+        uint32_t message = sched_list_chunks(s, s->steps[i].src);
+        chunks += message * s->steps[i].peers.count;
+        *widest = message > *widest ? message : *widest;
+    }
+    return chunks;
+}
+
+static uint32_t received(const struct sched *s) {
+    uint32_t chunks = 0;
+    for (uint32_t i = 0; i < s->nsteps; i++)
+        if (s->steps[i].type == SCHED_RECV || s->steps[i].type == SCHED_RECV_REDUCE)
+            chunks += sched_list_chunks(s, s->steps[i].dst) * s->steps[i].peers.count;
+    return chunks;
+}
+
+/* What prices and slice sizes are computed from must be what is built. */
+static void check_prices(const struct algorithm *a, rota_kind kind, int n, int root, int in_place,
+                         struct sched **ranks) {
+    uint32_t busiest = 0, widest = 1, scratch = 0;
+    for (int r = 0; r < n; r++) {
+        uint32_t out = sent(ranks[r], &widest), in = received(ranks[r]);
+        busiest = out > busiest ? out : busiest;
+        busiest = in > busiest ? in : busiest;
+        if (ranks[r]->scratch_chunks > scratch)
+            scratch = ranks[r]->scratch_chunks;
+    }
+    uint32_t chunks = ranks[0]->blocks * ranks[0]->chunks_per_block;
+    double volume = chunks ? (double)busiest / chunks : 0;
+    double claimed = a->volume(kind, n), difference = claimed - volume;
+    if (root > 0 && difference > 0)
+        difference = 0; /* other roots may cost less */
+    cr_assert(difference < 1e-9 && difference > -1e-9, "%s %s, %d ranks: volume %g, claimed %g",
+              a->name, sched_kind_name(kind), n, volume, claimed);
+    cr_assert_eq(widest, a->widest ? a->widest(kind, n) : 1, "%s %s, %d ranks: widest %u", a->name,
+                 sched_kind_name(kind), n, widest);
+    cr_assert_leq(scratch, a->scratch ? a->scratch(kind, n) : 0, "%s %s, %d ranks: scratch %u",
+                  a->name, sched_kind_name(kind), n, scratch);
+    (void)in_place;
+}
+
+Test(algorithms, claim_what_they_build) {
+    for_all(check_prices);
+}
+
+Test(algorithms, rounds_of_known_cases) {
+    const struct {
+        const char *name;
+        rota_kind kind;
+        int n;
+        double rounds;
+    } rows[] = {
+        {"ring", ROTA_KIND_ALL_REDUCE, 8, 14},
+        {"ring", ROTA_KIND_ALL_GATHER, 8, 7},
+        {"recursive_doubling", ROTA_KIND_ALL_REDUCE, 8, 3},
+        {"recursive_doubling", ROTA_KIND_ALL_REDUCE, 9, 4},
+        {"recursive_doubling", ROTA_KIND_BARRIER, 17, 5},
+        {"binomial", ROTA_KIND_BROADCAST, 9, 4},
+        {"binomial", ROTA_KIND_ALL_REDUCE, 8, 6},
+        {"direct", ROTA_KIND_ALL_REDUCE, 8, 1},
+        {"direct_two_shot", ROTA_KIND_ALL_REDUCE, 8, 2},
+        {"pairwise", ROTA_KIND_ALL_TO_ALL, 8, 7},
+        {"direct", ROTA_KIND_BARRIER, 1, 0},
+        {"ring", ROTA_KIND_ALL_REDUCE, 1, 0},
+        {"ring", ROTA_KIND_BROADCAST, 1, 0},
+        {"recursive_doubling", ROTA_KIND_ALL_REDUCE, 1, 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        cr_expect_eq(algorithm_find(rows[i].name)->rounds(rows[i].kind, rows[i].n), rows[i].rounds,
+                     "row %zu", i);
+}
+
+/* In place changes local steps only: sends and receives name the same peers and chunks in order. */
+static void check_messages(const struct algorithm *a, rota_kind kind, int n, int root, int in_place,
+                           struct sched **ranks) {
+    if (in_place == 0)
+        return;
+    struct sched **plain = build(a, kind, n, root, 0);
+    for (int r = 0; r < n; r++) {
+        const struct sched *x = plain[r], *y = ranks[r];
+        uint32_t i = 0, j = 0;
+        for (;;) {
+            while (i < x->nsteps && !x->steps[i].peers.count)
+                i++;
+            while (j < y->nsteps && !y->steps[j].peers.count)
+                j++;
+            cr_assert_eq(i == x->nsteps, j == y->nsteps, "%s, rank %d", a->name, r);
+            if (i == x->nsteps)
+                break;
+            const struct sched_step *p = &x->steps[i++], *q = &y->steps[j++];
+            cr_assert_eq(p->type, q->type);
+            cr_assert_eq(p->channel, q->channel);
+            cr_assert_eq(p->peers.count, q->peers.count);
+            cr_assert(!memcmp(x->peers + p->peers.begin, y->peers + q->peers.begin,
+                              p->peers.count * sizeof *x->peers));
+            bool sends = p->type == SCHED_SEND;
+            cr_assert_eq(sched_list_chunks(x, sends ? p->src : p->dst),
+                         sched_list_chunks(y, sends ? q->src : q->dst));
+        }
+    }
+    release(plain, n);
+}
+
+Test(algorithms, messages_do_not_depend_on_in_place) {
+    for_all(check_messages);
+}
+
+Test(algorithms, table_and_names) {
+    const struct algorithm *a;
+    int count = 0;
+    for (; (a = algorithm_at(count)); count++) {
+        cr_expect_eq(algorithm_find(a->name), a);
+        cr_expect(a->help && strlen(a->help) > 10 && !strchr(a->help, '\n'));
+        cr_expect(a->kinds && a->rounds && a->volume);
+        for (int kind = 0; kind <= ROTA_KIND_BARRIER; kind++)
+            cr_expect_eq(algorithm_can(a, (rota_kind)kind, 1), a->kinds >> kind & 1);
+        cr_expect_not(algorithm_can(a, ROTA_KIND_SEND, 2));
+        cr_expect_not(algorithm_can(a, (rota_kind)99, 2));
+        cr_expect_not(algorithm_can(a, ROTA_KIND_ALL_REDUCE, 0));
+    }
+    cr_expect_eq(count, 6);
+    cr_expect_null(algorithm_at(-1));
+    cr_expect_null(algorithm_find("rings"));
+    cr_expect_null(algorithm_find(NULL));
+}
+
+/* Each kind has an algorithm on any number of ranks, so one that cannot is no dead end. */
+Test(algorithms, every_kind_on_every_number) {
+    for (int kind = 0; kind <= ROTA_KIND_BARRIER; kind++)
+        for (int n = 1; n < 130; n++) {
+            bool can = false;
+            const struct algorithm *a;
+            for (int i = 0; (a = algorithm_at(i)); i++)
+                can = can || algorithm_can(a, (rota_kind)kind, n);
+            cr_expect(can, "%s on %d ranks", sched_kind_name((rota_kind)kind), n);
+        }
+}
+
+Test(algorithms, refuse_what_they_cannot) {
+    struct sched *s = NULL;
+    struct algorithm_request q = {ROTA_KIND_ALL_GATHER, 6, 0, -1, false, 1, NULL};
+    cr_expect_eq(algorithm_build(algorithm_find("recursive_doubling"), &q, &s),
+                 ROTA_ERR_UNSUPPORTED);
+    q.kind = ROTA_KIND_ALL_TO_ALL;
+    cr_expect_eq(algorithm_build(algorithm_find("ring"), &q, &s), ROTA_ERR_UNSUPPORTED);
+    q.kind = ROTA_KIND_REDUCE;
+    cr_expect_eq(algorithm_build(algorithm_find("ring"), &q, &s), ROTA_ERR_ARGUMENT, "no root");
+    q.root = 0;
+    q.rank = 6;
+    cr_expect_eq(algorithm_build(algorithm_find("ring"), &q, &s), ROTA_ERR_ARGUMENT, "no rank");
+    q.rank = 0;
+    q.lanes = 0;
+    cr_expect_eq(algorithm_build(algorithm_find("ring"), &q, &s), ROTA_ERR_ARGUMENT, "no lane");
+    cr_expect_null(s);
+}
+
+/* Time in proportion to the steps: a rank of a million builds its few steps at once. */
+Test(algorithms, a_million_ranks, .timeout = 20) {
+    const char *names[] = {"recursive_doubling", "binomial"};
+    for (size_t i = 0; i < 2; i++) {
+        struct sched *s = NULL;
+        struct algorithm_request q = {ROTA_KIND_ALL_REDUCE, 1000000, 654321, -1, false, 1, NULL};
+        cr_assert_eq(algorithm_build(algorithm_find(names[i]), &q, &s), ROTA_OK);
+        cr_expect_leq(s->nsteps, 45);
+        sched_free(s);
+    }
+}

@@ -1,0 +1,70 @@
+/* What the verifier says of right schedules. */
+#include "read_schedule.h"
+
+Test(verify, counts_and_properties) {
+    struct sched_set set = build_schedule("ring", ROTA_KIND_ALL_REDUCE, 5, -1, false);
+    struct sched_verdict verdict = verify(&set);
+    cr_expect_eq(verdict.fault, SCHED_FAULT_NONE, "%s", verdict.text);
+    cr_expect_eq(verdict.messages, 5 * 8);
+    cr_expect_eq(verdict.steps, 5 * 16);
+    cr_expect_eq(verdict.max_depth, 4);
+    cr_expect(verdict.same_on_all_ranks && !verdict.canonical_tree && !verdict.ascending);
+    cr_expect_eq(verdict.rank, -1);
+    sched_set_free(&set);
+
+    set = build_schedule("direct", ROTA_KIND_ALL_REDUCE, 5, -1, true);
+    verdict = verify(&set);
+    cr_expect_eq(verdict.fault, SCHED_FAULT_NONE, "%s", verdict.text);
+    cr_expect_eq(verdict.messages, 5 * 4);
+    cr_expect_eq(verdict.max_depth, 3);
+    cr_expect(verdict.same_on_all_ranks && verdict.canonical_tree && verdict.ascending);
+    sched_set_free(&set);
+}
+
+Test(verify, ascending_is_not_canonical) {
+    /* 0 + (1 + 2), where the aligned tree is (0 + 1) + 2. */
+    struct sched_set set = read_schedule(
+        "schedule reduce ranks 3 rank 0 root 0 chunks 1\n"
+        "0: recv_reduce from 1 position 0 input[0] -> output[0] load_local finish\n"
+        "schedule reduce ranks 3 rank 1 root 0 chunks 1 scratch 1\n"
+        "0: recv_reduce from 2 position 0 input[0] -> scratch[0]~0 load_message load_local\n"
+        "1: send to 0 scratch[0]~0 partial\n"
+        "schedule reduce ranks 3 rank 2 root 0 chunks 1\n"
+        "0: send to 1 input[0]\n");
+    struct sched_verdict verdict = verify(&set);
+    cr_expect_eq(verdict.fault, SCHED_FAULT_NONE, "%s", verdict.text);
+    cr_expect(verdict.ascending && !verdict.canonical_tree);
+    sched_set_free(&set);
+}
+
+Test(verify, refuses_what_is_no_set) {
+    struct sched_verdict verdict = {.rank = 77};
+    struct sched *none[1] = {NULL};
+    cr_expect_eq(sched_verify(NULL, 1, NULL, &verdict), ROTA_ERR_ARGUMENT);
+    cr_expect_eq(sched_verify(none, 1, NULL, &verdict), ROTA_ERR_ARGUMENT);
+    cr_expect_eq(sched_verify(none, 0, NULL, &verdict), ROTA_ERR_ARGUMENT);
+    cr_expect_eq(verdict.rank, 77, "outputs are set on success only");
+}
+
+Test(verify, mixed_ranks_in_place_have_the_same_messages) {
+    struct sched_set set = build_schedule("direct", ROTA_KIND_ALL_TO_ALL, 4, -1, false);
+    struct sched_set in_place = build_schedule("direct", ROTA_KIND_ALL_TO_ALL, 4, -1, true);
+    struct sched *mixed[4] = {set.schedules[0], in_place.schedules[1], set.schedules[2],
+                              in_place.schedules[3]};
+    struct sched_verdict verdict;
+    cr_assert_eq(sched_verify(mixed, 4, NULL, &verdict), ROTA_OK);
+    cr_expect_eq(verdict.fault, SCHED_FAULT_NONE, "%s", verdict.text);
+    sched_set_free(&set);
+    sched_set_free(&in_place);
+}
+
+Test(verify, every_fault_has_a_name) {
+    for (int i = 0; i <= SCHED_FAULT_DIFFERENT; i++) {
+        cr_expect_str_neq(sched_fault_name((enum sched_fault)i), "unknown");
+        cr_expect_lt(strlen(sched_fault_name((enum sched_fault)i)), 32);
+        for (int k = 0; k < i; k++)
+            cr_expect_str_neq(sched_fault_name((enum sched_fault)i),
+                              sched_fault_name((enum sched_fault)k));
+    }
+    cr_expect_str_eq(sched_fault_name((enum sched_fault)1000), "unknown");
+}
