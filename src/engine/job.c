@@ -55,7 +55,8 @@ static void admitted(void *context, const struct net_hello *hello, int socket,
     admission->peer = (int)hello->rank;
     admission->socket = socket;
     admission->ndescriptors = ndescriptors;
-    memcpy(admission->descriptors, descriptors, (size_t)ndescriptors * sizeof(*descriptors));
+    for (int i = 0; i < ndescriptors; i++)
+        admission->descriptors[i] = descriptors[i];
     pthread_mutex_lock(&job->admissions_lock);
     struct admission **end = &job->admissions;
     while (*end != NULL)
