@@ -2,10 +2,10 @@
 #include "memory/memory.h"
 #include <criterion/criterion.h>
 #include <dirent.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -47,6 +47,24 @@ Test(mock, identify) {
     cr_assert_eq(memory_identify(&memory_mock, 1), &memory_host);
     memory_mock.free(memory);
     cr_assert_eq(memory_identify(memory, 1), &memory_host);
+    memory_mock_stop();
+}
+
+/* The address says nothing about the memory: host memory may be mapped where mock memory was. */
+Test(mock, C103_address_used_again) {
+    start(0);
+    enum { BYTES = 8192 };
+    for (int round = 0; round < 100; round++) {
+        char *memory = memory_mock.allocate(BYTES);
+        cr_assert_eq(memory_identify(memory, BYTES), &memory_mock);
+        memory_mock.free(memory);
+        char *host = mmap(memory, BYTES, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        cr_assert_eq(host, memory);
+        cr_assert_eq(memory_identify(host, BYTES), &memory_host);
+        host[0] = 1;
+        munmap(host, BYTES);
+    }
     memory_mock_stop();
 }
 
