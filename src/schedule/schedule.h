@@ -22,6 +22,10 @@
  * channel) lie in one lane and so do all receives. Accesses of different lanes to one chunk, one
  * writing, must be joined by a chain of waits.
  *
+ * A send to several peers serves them in the order of its list. A receive from several peers takes
+ * their messages as they come: one that has come is held until the last one is there, and its
+ * sender goes on to its next send meanwhile.
+ *
  * Representation. INPUT chunks are *raw* elements. In kinds that reduce, an operand is widened when
  * it is first read (*load*) and results are rounded once when an output is completed (*finish*);
  * between, values are *partials* (their type is the plan's affair) and live in SCRATCH or messages

@@ -356,3 +356,83 @@ Test(interpreter, computes_what_the_kind_promises) {
                         interpret_case(a, (rota_kind)kind, n, root, in_place);
             }
 }
+
+static uint32_t pick(uint64_t *state, uint32_t below) {
+    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return below ? (uint32_t)(*state >> 33) % below : 0;
+}
+
+/* One random change to a random step of a random rank. */
+static void mutate(struct sched *const *ranks, int n, uint64_t *state) {
+    struct sched *s = ranks[pick(state, (uint32_t)n)];
+    if (s->nsteps < 2)
+        return;
+    uint32_t a = pick(state, s->nsteps), b = pick(state, s->nsteps);
+    struct sched_step *step = &s->steps[a], other = s->steps[b];
+    bool move = pick(state, 2);
+    struct sched_list list = pick(state, 2) ? step->src : step->dst;
+    switch (pick(state, 6)) {
+    case 0: /* swap two steps, or move one next to another */
+        if (move && a + 1 < s->nsteps)
+            other = s->steps[b = a + 1];
+        s->steps[b] = *step;
+        *step = other;
+        break;
+    case 1: /* drop a step */
+        memmove(step, step + 1, (s->nsteps - a - 1) * sizeof *step);
+        s->nsteps--;
+        break;
+    case 2: /* another chunk */
+        if (list.count)
+            s->ranges[list.begin].first = pick(state, (uint32_t)n);
+        break;
+    case 3: /* another buffer */
+        if (list.count)
+            s->ranges[list.begin].buffer = (enum sched_buffer)pick(state, 3);
+        break;
+    case 4: /* another peer */
+        if (step->peers.count)
+            s->peers[step->peers.begin] = (int)pick(state, (uint32_t)n);
+        break;
+    default:
+        step->position = pick(state, 3);
+    }
+}
+
+/* The verifier may refuse what happens to work, never the reverse: random mutants that it proves
+ * must compute the right result. */
+Test(interpreter, agrees_with_every_proof) {
+    uint64_t state = 7;
+    int proven = 0, refused = 0;
+    const struct algorithm *a;
+    for (int round = 0; round < 30000; round++) {
+        a = algorithm_at((int)pick(&state, 6));
+        rota_kind kind = (rota_kind)pick(&state, ROTA_KIND_BARRIER);
+        int n = (int)pick(&state, 3) + 2, root = -1, in_place = (int)pick(&state, 3);
+        if (!algorithm_can(a, kind, n))
+            continue;
+        if (sched_kind_rooted(kind))
+            root = (int)pick(&state, (uint32_t)n);
+        struct sched *ranks[4];
+        for (int r = 0; r < n; r++) {
+            struct algorithm_request q = {
+                kind, n, r, root, in_place == 1 || (in_place == 2 && r % 2), 1, NULL};
+            cr_assert_eq(algorithm_build(a, &q, &ranks[r]), ROTA_OK);
+        }
+        for (uint32_t changes = pick(&state, 3) + 1; changes; changes--)
+            mutate(ranks, n, &state);
+        struct sched_verdict verdict;
+        cr_assert_eq(sched_verify(ranks, n, NULL, &verdict), ROTA_OK);
+        if (verdict.fault == SCHED_FAULT_NONE) {
+            interpret(ranks, n, 7, SUM, a->name);
+            if (verdict.ascending && sched_kind_reduces(kind))
+                interpret(ranks, n, 7, LEFTMOST, a->name);
+            proven++;
+        } else {
+            refused++;
+        }
+        for (int r = 0; r < n; r++)
+            sched_free(ranks[r]);
+    }
+    cr_expect(proven > 1000 && refused > 5000, "%d proven, %d refused", proven, refused);
+}
