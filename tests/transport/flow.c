@@ -142,8 +142,7 @@ Test(flow, pending_shows_what_waits) {
         link_send(&link, &mine, sent, &sending);
         WORLD_UNTIL(&world, ops->pending(link.to->transport, link.to->stream, &header));
         cr_assert_eq(memcmp(&header, &mine, sizeof mine), 0);
-        if (!world_is("self"))
-            cr_assert_gt(link.to->arrived, 0);
+        WORLD_UNTIL(&world, link.to->arrived > 0);
         if (link_post(&link, got, length, &receiving))
             WORLD_UNTIL(&world, receiving.done);
         else
@@ -160,7 +159,7 @@ Test(flow, pending_shows_what_waits) {
 /* Both directions at once, each larger than what sockets and slots hold (C41). */
 Test(flow, C41_both_send_first) {
     struct world_link there, back;
-    struct world_ticket tickets[4];
+    struct world_ticket tickets[2];
     if (world_is("self"))
         return;
     link_open(&there, &world, 0, 1, 1);
@@ -172,18 +171,21 @@ Test(flow, C41_both_send_first) {
     pattern_fill(data, length, 1);
     pattern_fill(data + length, length, 2);
     struct transport_header header = header_make(1, length);
-    link_send(&there, &header, data, &tickets[0]);
-    link_send(&back, &header, data + length, &tickets[1]);
-    bool posted = link_post(&there, data + 2 * length, length, &tickets[2]);
-    if (posted)
-        WORLD_UNTIL(&world, tickets[2].done);
-    else
-        link_take(&there, length, data + 2 * length, length);
-    posted = link_post(&back, data + 3 * length, length, &tickets[3]);
-    if (posted)
-        WORLD_UNTIL(&world, tickets[3].done);
-    else
-        link_take(&back, length, data + 3 * length, length);
+    struct world_link *links[2] = {&there, &back};
+    bool posts = there.from->transport->caps.posts_send;
+    /* Without posts the sender needs a slot, so the receives come first. */
+    for (int turn = 0; turn < 2; turn++) {
+        bool send = turn == (posts ? 0 : 1);
+        for (size_t i = 0; i < 2; i++) {
+            struct transport *to = links[i]->to->transport;
+            if (send)
+                link_send(links[i], &header, data + i * length, &tickets[i]);
+            else
+                to->ops->expect(to, links[i]->to->stream, length);
+        }
+    }
+    for (size_t i = 0; i < 2; i++)
+        link_take_announced(links[i], data + (2 + i) * length, length);
     cr_assert(pattern_check(data + 2 * length, length, 1));
     cr_assert(pattern_check(data + 3 * length, length, 2));
     WORLD_UNTIL(&world, tickets[0].done && tickets[1].done);
