@@ -134,6 +134,16 @@ static bool must_stop(void) {
     return stop;
 }
 
+/* A job may have been forgotten since its sleeper was reported, so the pointer is only looked up. A
+ * new sleeper at the same address is drained for nothing: its job is served next anyway. */
+static void drain_sleeper(const void *sleeper) {
+    pthread_mutex_lock(&state.lock);
+    for (struct served *served = state.jobs; served != NULL; served = served->next)
+        if (served->sleeper == sleeper)
+            doorbell_sleeper_drain(served->sleeper);
+    pthread_mutex_unlock(&state.lock);
+}
+
 static void sleep_until_event(void) {
     struct epoll_event events[8];
     int n = epoll_wait(state.epoll_fd, events, 8, SLEEP_MS);
@@ -143,7 +153,7 @@ static void sleep_until_event(void) {
             if (read(state.command_fd, &value, sizeof(value)) < 0)
                 continue;
         } else {
-            doorbell_sleeper_drain(events[i].data.ptr);
+            drain_sleeper(events[i].data.ptr);
         }
     }
 }
