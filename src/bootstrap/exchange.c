@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MS 1000000ll
@@ -492,13 +493,18 @@ static void wait_for_events(struct exchange *exchange) {
         fds[n++] = (struct pollfd){.fd = exchange->table, .events = POLLIN};
     if (exchange->spread != NULL && !exchange->spread_done)
         n += (nfds_t)spread_poll(exchange->spread, fds + n);
-    (void)poll(fds, n, clock_left_ms(deadline)); /* EINTR and all else: look at everything */
+    /* After EINTR everything is looked at. Other failures (nfds above RLIMIT_NOFILE) must not make
+     * this a busy loop. */
+    if (poll(fds, n, clock_left_ms(deadline)) < 0 && errno != EINTR)
+        (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &(struct timespec){.tv_nsec = MS}, NULL);
 }
 
 static bool finished(const struct exchange *exchange) {
-    bool served = exchange->rendezvous == NULL || exchange->served;
-    bool own = exchange->error.status != ROTA_OK || (exchange->complete && exchange->spread_done);
-    return own && served;
+    bool failed = exchange->error.status != ROTA_OK;
+    /* A failure that the rendezvous did not decide is rank 0's own; it ends the rendezvous too. */
+    bool served = exchange->rendezvous == NULL || exchange->served ||
+                  (failed && rendezvous_collecting(exchange->rendezvous));
+    return served && (failed || (exchange->complete && exchange->spread_done));
 }
 
 static void run_loop(struct exchange *exchange) {

@@ -426,6 +426,10 @@ int64_t rendezvous_deadline(const struct rendezvous *rendezvous) {
                                                                         : deadline;
 }
 
+bool rendezvous_collecting(const struct rendezvous *rendezvous) {
+    return rendezvous->phase == PHASE_COLLECTING;
+}
+
 bool rendezvous_ended(const struct rendezvous *rendezvous, bool *met) {
     *met = rendezvous->phase == PHASE_MET;
     if (rendezvous->phase == PHASE_COLLECTING)

@@ -18,6 +18,8 @@ int rendezvous_descriptor(const struct rendezvous *rendezvous);
 void rendezvous_step(struct rendezvous *rendezvous);
 /* When step must be called at the latest; CLOCK_NEVER. */
 int64_t rendezvous_deadline(const struct rendezvous *rendezvous);
+/* Whether it has nothing to answer yet. */
+bool rendezvous_collecting(const struct rendezvous *rendezvous);
 /* Whether all have been answered; *met: with the table. */
 bool rendezvous_ended(const struct rendezvous *rendezvous, bool *met);
 

@@ -21,7 +21,7 @@
 
 #define MAX_UNFINISHED 64
 #define HANDSHAKE_MS 5000
-#define STEP_ASIDE_MS 250
+#define STEP_ASIDE_MS 100
 #define RETRY_ACCEPT_MS 50 /* after accept failed, e.g. without descriptors */
 #define BACKLOG 4096       /* cut by net.core.somaxconn */
 #define BIND_ATTEMPTS 16
@@ -248,6 +248,8 @@ static void slot_begin(struct net_listener *listener, struct unfinished *slot, i
     if (!net_socket_send(fd, &slot->challenge, sizeof slot->challenge) ||
         !watch(listener, fd, (uint32_t)(slot - listener->slots)))
         slot_close(slot);
+    else
+        slot_step(listener, slot); /* who closed already or sent noise gets no seat */
 }
 
 /* Accepts one connection; false when there is none or none can be taken now. */
@@ -289,10 +291,10 @@ static int next_deadline_ms(const struct net_listener *listener) {
 }
 
 int net_listener_step(struct net_listener *listener) {
-    struct epoll_event events[32];
+    struct epoll_event events[MAX_UNFINISHED + 2];
     if (!listener->accepting && clock_passed(listener->accept_again_ns))
         accepting_set(listener, true);
-    int n = epoll_wait(listener->epoll, events, 32, 0);
+    int n = epoll_wait(listener->epoll, events, MAX_UNFINISHED + 2, 0);
     for (int i = 0; i < n; i++) {
         uint32_t what = events[i].data.u32;
         if (what < MAX_UNFINISHED && listener->slots[what].socket >= 0)

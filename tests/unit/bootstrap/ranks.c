@@ -1,0 +1,121 @@
+/* Ranks as forked processes. */
+#include "ranks.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static int count_entries(const char *path) {
+    DIR *folder = opendir(path);
+    int n = 0;
+    if (folder == NULL)
+        return 0; /* no descriptor left for it */
+    while (readdir(folder) != NULL)
+        n++;
+    closedir(folder);
+    return n;
+}
+
+int count_descriptors(void) {
+    return count_entries("/proc/self/fd");
+}
+
+int count_threads(void) {
+    return count_entries("/proc/self/task");
+}
+
+static int64_t cpu_ms(void) {
+    struct timespec used;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return used.tv_sec * 1000 + used.tv_nsec / 1000000;
+}
+
+static rota_status meet(const struct rank_spec *spec, struct settings *settings,
+                        struct rank_result *result) {
+    rota_config config = ROTA_CONFIG_INIT;
+    struct bootstrap_place place;
+    struct bootstrap_record mine = {0};
+    config.nranks = spec->nranks;
+    config.rank = spec->rank;
+    config.id = spec->id;
+    config.all_gather = spec->all_gather;
+    config.all_gather_arg = spec->all_gather_arg;
+    rota_status status = bootstrap_locate(&config, settings, &place);
+    if (status != ROTA_OK)
+        return status;
+    status = control_acquire(settings, &mine.addresses);
+    if (status != ROTA_OK)
+        return status;
+    struct bootstrap_record *records = calloc((size_t)place.nranks, sizeof *records);
+    status = bootstrap_describe(settings, &mine);
+    if (status == ROTA_OK)
+        status =
+            bootstrap_exchange(&place, settings, &mine, records, clock_deadline(spec->timeout_ms));
+    if (status == ROTA_OK) {
+        const uint8_t *bytes = (const uint8_t *)records;
+        result->table_hash = 14695981039346656037u;
+        for (size_t i = 0; i < (size_t)place.nranks * sizeof *records; i++)
+            result->table_hash = (result->table_hash ^ bytes[i]) * 1099511628211u;
+        for (int rank = 0; rank < place.nranks; rank++)
+            if (records[rank].rank != (uint32_t)rank)
+                result->table_hash = 0;
+        if (records[place.rank].pid != getpid())
+            result->table_hash = 0;
+    }
+    free(records);
+    control_release();
+    return status;
+}
+
+void rank_meet(const struct rank_spec *spec, struct rank_result *result) {
+    struct settings *settings;
+    int64_t begun = clock_now_ns(), cpu = cpu_ms();
+    int before = count_descriptors();
+    result->status = settings_load(&settings);
+    if (result->status == ROTA_OK) {
+        result->status = meet(spec, settings, result);
+        settings_free(settings);
+    }
+    result->error = *error_record();
+    result->took_ms = (clock_now_ns() - begun) / 1000000;
+    result->cpu_ms = cpu_ms() - cpu;
+    result->descriptors_left = count_descriptors() - before;
+    result->ended = true;
+}
+
+static void rank_process(const struct rank_spec *spec, struct rank_result *result) {
+    alarm(60); /* a rank that hangs does not outlive its test for long */
+    for (int i = 0; i < 8 && spec->environment[i] != NULL; i++)
+        putenv((char *)(uintptr_t)spec->environment[i]);
+    if (spec->delay_ms > 0)
+        usleep((useconds_t)spec->delay_ms * 1000);
+    rank_meet(spec, result);
+    _exit(0);
+}
+
+struct rank_result *ranks_run(const struct rank_spec *specs, int count) {
+    struct rank_result *results = mmap(NULL, sizeof *results * (size_t)count,
+                                       PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t pids[MAX_TEST_RANKS];
+    cr_assert(results != MAP_FAILED && count <= MAX_TEST_RANKS);
+    for (int i = 0; i < count; i++) {
+        pids[i] = fork();
+        cr_assert_geq(pids[i], 0);
+        if (pids[i] == 0)
+            rank_process(&specs[i], &results[i]);
+    }
+    for (int i = 0; i < count; i++) {
+        int state;
+        cr_assert_eq(waitpid(pids[i], &state, 0), pids[i]);
+        cr_assert(WIFEXITED(state) && WEXITSTATUS(state) == 0, "rank process %d: state %d", i,
+                  state);
+        cr_assert(results[i].ended);
+    }
+    return results;
+}
