@@ -261,3 +261,40 @@ Test(text, a_full_disk_is_an_error) {
     fclose(full);
     sched_set_free(&set);
 }
+
+/* The block of the documentation that begins with `start`; the caller frees the page. */
+static const char *documented(const char *start, char **page, size_t *length) {
+    FILE *file = fopen(SCHEDULES_PAGE, "r");
+    cr_assert(file, "%s", SCHEDULES_PAGE);
+    *page = calloc(1, 100000);
+    cr_assert(*page && fread(*page, 1, 99999, file) > 0);
+    fclose(file);
+    const char *block = strstr(*page, start);
+    cr_assert(block);
+    const char *end = strstr(block, "\n```");
+    cr_assert(end);
+    *length = (size_t)(end - block);
+    return block;
+}
+
+Test(text, examples_of_the_documentation) {
+    char *page;
+    size_t length;
+    const char *block = documented("# ring all_reduce on two ranks", &page, &length);
+    struct sched_set text = {0, NULL}, json = {0, NULL};
+    cr_assert_eq(sched_read(block, length, &text), ROTA_OK, "%s", error_record()->message);
+    cr_assert_eq(text.count, 2);
+    cr_expect_eq(verify(&text).fault, SCHED_FAULT_NONE);
+    free(page);
+    block = documented("{\"collective\": \"all_reduce\"", &page, &length);
+    cr_assert_eq(sched_read(block, length, &json), ROTA_OK, "%s", error_record()->message);
+    free(page);
+    cr_assert_eq(json.count, 1);
+    cr_expect(same_schedule(json.schedules[0], text.schedules[0]));
+    struct sched_set built = build_schedule("ring", ROTA_KIND_ALL_REDUCE, 2, -1, false);
+    cr_expect(same_schedule(built.schedules[0], text.schedules[0]));
+    cr_expect(same_schedule(built.schedules[1], text.schedules[1]));
+    sched_set_free(&built);
+    sched_set_free(&text);
+    sched_set_free(&json);
+}
