@@ -19,7 +19,7 @@
 #define SHM_LINE 128
 #define SHM_PAGE 4096
 
-#define SHM_ARENA_BYTES ((size_t)256 << 20) /* of address space */
+#define SHM_ARENA_BYTES ((size_t)512 << 20) /* of address space */
 
 /* Slots for payloads that do not fit into an entry. Small ones may travel unannounced. */
 #define SHM_SMALL_BYTES 4096
@@ -137,8 +137,8 @@ struct shm_group_counter {
     uint8_t unused[120];
 };
 
-#define SHM_ONE_SHOT_BYTES 16384
-#define SHM_STAGE_BYTES (128 * 1024)                      /* of one slice of all chunks */
+#define SHM_ONE_SHOT_BYTES 32768
+#define SHM_STAGE_BYTES (512 * 1024)                      /* of one slice of all chunks */
 #define SHM_RESULT_BYTES (SHM_STAGE_BYTES / 2 + SHM_PAGE) /* of one rank's chunk of a slice */
 
 struct shm_area {

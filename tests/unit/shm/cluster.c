@@ -138,8 +138,8 @@ static bool wait_pause(struct native_wait *wait, bool (*ready)(const void *arg),
         return false;
     }
     wait->turns++;
-    if (wait->turns % 64 == 0) {
-        if (clock_passed(own->deadline_ns)) {
+    if (own->crowded || wait->turns % 64 == 0) {
+        if (wait->turns % 64 == 0 && clock_passed(own->deadline_ns)) {
             own->stopped = true;
             return false;
         }
@@ -151,7 +151,7 @@ static bool wait_pause(struct native_wait *wait, bool (*ready)(const void *arg),
 
 void cluster_wait_init(struct cluster_wait *wait) {
     *wait = (struct cluster_wait){.wait = {.pause = wait_pause, .waiting_for = -1},
-                                  .deadline_ns = clock_deadline(20000)};
+                                  .deadline_ns = clock_deadline(60000)};
 }
 
 void cluster_run(int n, void (*body)(struct cluster *cluster, int rank, void *arg), void *arg) {

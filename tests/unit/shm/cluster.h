@@ -39,11 +39,12 @@ void cluster_connect_all(struct cluster *cluster);
 void cluster_progress(struct cluster *cluster);
 void cluster_close(struct cluster *cluster);
 
-/* A wait for native forms that spins and then yields; stops after 20 s. */
+/* A wait for native forms that spins and then yields; stops after 60 s. */
 struct cluster_wait {
     struct native_wait wait;
     int64_t deadline_ns;
     bool impatient; /* stops at once */
+    bool crowded;   /* yields at every turn */
     bool stopped;
 };
 void cluster_wait_init(struct cluster_wait *wait);
