@@ -20,6 +20,7 @@ struct ping_pong_side {
 struct ping_pong {
     struct ping_pong_side sides[2];
     _Atomic int stop;
+    _Atomic int ready; /* sides that have opened their bells */
 };
 
 struct ping_pong_result {
