@@ -6,7 +6,7 @@
 #include <time.h>
 
 #define PAGE_BYTES ((size_t)4096)
-/* Wrong elements that are shown one by one, per rank and run. */
+/* Runs of wrong elements whose first is shown, per rank. */
 #define SHOWN_MAX 8u
 #define BARRIER_DELAY_NS (2 * 1000 * 1000)
 #define RED_ZONE_BYTE 0x5a
@@ -126,7 +126,7 @@ static uint64_t buffer_check(struct bench_session *session, const struct bench_c
         const struct pattern_tile *tile = tile_of(session, row, segment.origin);
         const unsigned char *data = data_of(session, buffer) + segment.offset * element;
         size_t found = pattern_compare(tile, data, segment.count, segment.phase, &first);
-        if (found > 0 && wrong < SHOWN_MAX)
+        if (found > 0 && session->shown++ < SHOWN_MAX)
             wrong_show(session, row, buffer, segment.offset + first, data + first * element,
                        tile->bytes + (segment.phase + first % PATTERN_PERIOD) * element);
         wrong += found;

@@ -38,6 +38,7 @@ struct bench_session {
     struct layout_segment *segments;
     struct pattern_tile *input, *result, *other, *poison;
     double *samples, *all;
+    unsigned shown; /* wrong elements that were told one by one */
     uint32_t calls; /* checked so far; the salt of the next one */
     /* Rank 0 keeps the account. */
     FILE *json;
