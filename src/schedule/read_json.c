@@ -102,7 +102,7 @@ static bool read_numbers(struct reader *r, const json_t *object, const char *mem
     if (array && !json_is_array(array))
         return fail(r, member, "expected an array");
     json_array_foreach(array, i, value) {
-        uint32_t number;
+        uint32_t number = 0;
         if (!number_of(r, value, member, &number) || !accept(r, draft_add_number(list, number)))
             return false;
     }
