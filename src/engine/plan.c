@@ -138,16 +138,23 @@ static int compare_edges(const void *left, const void *right) {
     return a[1] < b[1] ? -1 : a[1] > b[1];
 }
 
+static _Atomic uint32_t dropped_edge;
+
+void plan_test_drop_edge(uint32_t number) {
+    atomic_store_explicit(&dropped_edge, number, memory_order_relaxed);
+}
+
 static rota_status set_edges(struct plan *plan, struct edges *edges) {
     if (edges->count > 0)
         qsort(edges->pairs, edges->count, 2 * sizeof(*edges->pairs), compare_edges);
     plan->followers = calloc(edges->count + 1, sizeof(*plan->followers));
     if (plan->followers == NULL)
         return error_raise(ROTA_ERR_MEMORY, "out of memory for a plan");
-    uint32_t used = 0;
+    uint32_t dropped = atomic_load_explicit(&dropped_edge, memory_order_relaxed);
+    uint32_t used = 0, number = 0;
     for (size_t i = 0; i < edges->count; i++) {
         const uint32_t *pair = &edges->pairs[2 * i];
-        if (i > 0 && compare_edges(pair, pair - 2) == 0)
+        if ((i > 0 && compare_edges(pair, pair - 2) == 0) || ++number == dropped)
             continue;
         struct plan_step *from = &plan->steps[pair[0]];
         if (from->followers.count == 0)
