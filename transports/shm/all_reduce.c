@@ -30,9 +30,9 @@ static const struct native_form form_two_shot = {"shm-two-shot", "direct_two_sho
 /* Chunks of a slice begin at multiples of this many elements. */
 #define CHUNK_ELEMENTS 64
 
-/* Largest one-shot call. One-shot reads n - 1 whole operands, two-shot twice (n - 1) / n of one, but
- * waits for all members a second time. Measured for two members: equal at 32 to 64 KiB; for more
- * the limit keeps what is read at about that. */
+/* Largest one-shot call. One-shot reads n - 1 whole operands, two-shot twice (n - 1) / n of one,
+ * but waits for all members a second time. Measured for two members: equal at 32 to 64 KiB; for
+ * more the limit keeps what is read at about that. */
 static size_t one_shot_limit(int n) {
     return n <= 2 ? 32768 : n <= 4 ? 16384 : n <= 8 ? 8192 : 4096;
 }

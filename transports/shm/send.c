@@ -89,17 +89,48 @@ void shm_note(struct shm *shm, struct transport_stream *stream) {
 
 /* -- slots ----------------------------------------------------------------------------------- */
 
+static inline int pool_of(int32_t slot) {
+    return slot >= SHM_SMALL_SLOTS;
+}
+
 static void slot_free(struct shm *shm, int32_t slot) {
     if (slot < 0)
         return;
-    if (shm->slot_unannounced[slot]) {
-        shm->slot_unannounced[slot] = false;
-        shm->unannounced--;
+    struct shm_slot *state = &shm->slots[slot];
+    struct shm_pool *pool = &shm->pools[pool_of(slot)];
+    shm->peers[state->holder]->held[pool_of(slot)]--;
+    shm->unannounced -= state->unannounced;
+    *state = (struct shm_slot){.holder = -1};
+    pool->free[pool->nfree++] = (uint16_t)slot;
+}
+
+/* Takes a slot of a pool for a message to the peer, -1 when there is none. No peer may hold more
+ * than half of the small or a quarter of the large ones, and the last eighth is for peers that hold
+ * nothing: so one that does not read stops nobody else. */
+static int32_t pool_take(struct shm *shm, struct shm_peer *peer, int index) {
+    struct shm_pool *pool = &shm->pools[index];
+    if (pool->nfree == 0 || peer->held[index] >= pool->total / (index ? 4 : 2) ||
+        (peer->held[index] > 0 && pool->nfree <= pool->total / 8))
+        return -1;
+    int32_t slot = pool->free[--pool->nfree];
+    shm->slots[slot] = (struct shm_slot){.holder = peer->rank};
+    peer->held[index]++;
+    return slot;
+}
+
+/* Takes a slot for `length` bytes, -1 when there is none. Unannounced messages take small ones from
+ * their share. */
+static int32_t slot_take(struct shm *shm, struct shm_peer *peer, size_t length, bool announced) {
+    int32_t slot = -1;
+    if (length <= SHM_SMALL_BYTES && (announced || shm->unannounced < UNANNOUNCED_SLOTS))
+        slot = pool_take(shm, peer, 0);
+    if (slot >= 0 && !announced) {
+        shm->slots[slot].unannounced = true;
+        shm->unannounced++;
     }
-    if (slot >= SHM_SMALL_SLOTS)
-        shm->large_free[shm->nlarge++] = (uint16_t)slot;
-    else
-        shm->small_free[shm->nsmall++] = (uint16_t)slot;
+    if (slot < 0 && announced)
+        slot = pool_take(shm, peer, 1);
+    return slot;
 }
 
 static void *slot_data(struct shm *shm, int32_t slot) {
@@ -120,10 +151,8 @@ static bool harvest_peer(struct shm *shm, struct shm_peer *peer) {
     for (; peer->harvested != released; peer->harvested++) {
         uint16_t slot = atomic_load_explicit(&peer->in->slots[peer->harvested % SHM_RELEASE_RING],
                                              memory_order_relaxed);
-        if (slot < SHM_SLOTS && shm->slot_holder[slot] == peer->rank) {
-            shm->slot_holder[slot] = -1;
+        if (slot < SHM_SLOTS && shm->slots[slot].holder == peer->rank && shm->slots[slot].published)
             slot_free(shm, slot);
-        }
     }
     return true;
 }
@@ -147,25 +176,6 @@ bool shm_room_came(const struct shm *shm) {
             return true;
     }
     return false;
-}
-
-/* Takes a slot for `length` bytes, -1 when there is none. Unannounced messages take small ones
- * from their share. */
-static int32_t slot_take(struct shm *shm, size_t length, bool announced) {
-    bool small = length <= SHM_SMALL_BYTES;
-    if (small && !announced && shm->unannounced >= UNANNOUNCED_SLOTS)
-        return -1;
-    if (small && shm->nsmall > 0) {
-        int32_t slot = shm->small_free[--shm->nsmall];
-        if (!announced) {
-            shm->slot_unannounced[slot] = true;
-            shm->unannounced++;
-        }
-        return slot;
-    }
-    if (announced && shm->nlarge > 0)
-        return shm->large_free[--shm->nlarge];
-    return -1;
 }
 
 /* -- waiting senders ------------------------------------------------------------------------- */
@@ -279,15 +289,16 @@ enum transport_result shm_reserve(struct transport *transport, struct transport_
     bool in_entry = length <= SHM_INLINE_BYTES;
     if (!announced) {
         bool eager = length <= transport->caps.eager_bytes &&
-                     stream->sent - stream->known < SHM_WINDOW && (!in_entry || inline_room(peer));
+                     stream->sent - stream->known < (in_entry ? SHM_WINDOW : SHM_WINDOW_SLOTS) &&
+                     (!in_entry || inline_room(peer));
         if (!eager)
             return wait_for_grant(shm, stream, header);
     }
     int32_t taken = -1;
     if (!in_entry) {
-        taken = slot_take(shm, length, announced);
+        taken = slot_take(shm, peer, length, announced);
         if (taken < 0 && shm_harvest(shm))
-            taken = slot_take(shm, length, announced);
+            taken = slot_take(shm, peer, length, announced);
         if (taken < 0 && !announced)
             return wait_for_grant(shm, stream, header);
         if (taken < 0) {
@@ -330,7 +341,7 @@ static bool message_write(struct shm *shm, struct shm_peer *peer,
     } else {
         entry->type = SHM_ENTRY_SLOT;
         entry->slot = (uint32_t)outgoing->slot;
-        shm->slot_holder[outgoing->slot] = peer->rank;
+        shm->slots[outgoing->slot].published = true;
     }
     entry_publish(peer, entry);
     shm->transport.counters.messages_sent++;

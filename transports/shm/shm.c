@@ -23,10 +23,10 @@ static void init_slots(struct shm *shm) {
         shm->small_free[i] = (uint16_t)(SHM_SMALL_SLOTS - 1 - i);
     for (int i = 0; i < SHM_LARGE_SLOTS; i++)
         shm->large_free[i] = (uint16_t)(SHM_SLOTS - 1 - i);
-    shm->nsmall = SHM_SMALL_SLOTS;
-    shm->nlarge = SHM_LARGE_SLOTS;
+    shm->pools[0] = (struct shm_pool){shm->small_free, SHM_SMALL_SLOTS, SHM_SMALL_SLOTS};
+    shm->pools[1] = (struct shm_pool){shm->large_free, SHM_LARGE_SLOTS, SHM_LARGE_SLOTS};
     for (int i = 0; i < SHM_SLOTS; i++)
-        shm->slot_holder[i] = -1;
+        shm->slots[i].holder = -1;
 }
 
 /* Puts the doorbell's line where peers can see it; nobody else uses the bell yet. */

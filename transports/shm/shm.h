@@ -43,6 +43,18 @@ struct shm_outgoing {
     uint8_t data[SHM_INLINE_BYTES];
 };
 
+/* Free slots of one size. */
+struct shm_pool {
+    uint16_t *free;
+    int nfree, total;
+};
+
+struct shm_slot {
+    int32_t holder; /* rank that the message in it is for; -1: it is free */
+    bool published; /* the holder may read it, and give it back */
+    bool unannounced;
+};
+
 struct shm_peer {
     int rank;
     /* Connecting. */
@@ -67,6 +79,7 @@ struct shm_peer {
     uint64_t released;      /* slots given back to the peer */
     uint64_t harvested;     /* slots taken back from the peer */
     uint64_t inline_sent, inline_released, inline_released_seen;
+    int held[2]; /* slots of each pool that messages to the peer hold */
     struct shm_outgoing *ready, **ready_tail; /* committed, waiting for room in the queue */
     struct transport_stream *notes;           /* streams with a grant or request to send */
     struct transport_stream *last;            /* of the last message read */
@@ -102,8 +115,10 @@ struct transport_stream {
     struct transport_stream *notes_next, **notes_back; /* notes_back NULL: not in the list */
 };
 
-/* Messages of a stream that may travel before the receiver is known to have announced them. */
+/* Messages of a stream that may travel before the receiver is known to have announced them: of any
+ * kind, and for one that needs a slot. */
 #define SHM_WINDOW 64
+#define SHM_WINDOW_SLOTS 16
 /* Free nodes kept; more are given back to the system. */
 #define SHM_SPARE_NODES 4096
 
@@ -129,10 +144,9 @@ struct shm {
     int nconnecting;
     /* Slots of this rank. */
     uint16_t small_free[SHM_SMALL_SLOTS], large_free[SHM_LARGE_SLOTS];
-    int nsmall, nlarge;
-    int unannounced; /* small slots that travel on eager credit */
-    bool slot_unannounced[SHM_SLOTS];
-    int32_t slot_holder[SHM_SLOTS];   /* rank that may read it, -1: nobody yet or no longer */
+    struct shm_pool pools[2]; /* of small and of large ones */
+    int unannounced;          /* small slots that travel on eager credit */
+    struct shm_slot slots[SHM_SLOTS];
     struct transport_stream *streams; /* by id */
     struct transport_stream *waiting; /* reserve said AGAIN */
     struct shm_grave *graves, *grave_ring;

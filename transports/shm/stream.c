@@ -191,7 +191,8 @@ void shm_expect(struct transport *transport, struct transport_stream *stream, si
     stream->announced++;
     bool asked = stream->requested && stream->announced > stream->request_number;
     bool large = length > transport->caps.eager_bytes && stream->announced > stream->arrived;
-    if (asked || large || stream->announced - stream->granted >= SHM_WINDOW / 2)
+    uint64_t window = length <= SHM_INLINE_BYTES ? SHM_WINDOW : SHM_WINDOW_SLOTS;
+    if (asked || large || stream->announced - stream->granted >= window / 2)
         grant(shm, stream);
     if (asked)
         stream->requested = false;
