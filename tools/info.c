@@ -62,6 +62,13 @@ static void build_print(void) {
     }
 }
 
+/* Output of this command ends up in bug reports. */
+static bool is_secret(const char *name) {
+    static const char ending[] = "_KEY";
+    size_t length = strlen(name), cut = sizeof(ending) - 1;
+    return length > cut && strcmp(name + length - cut, ending) == 0;
+}
+
 /* Status 1 when the value that environment or file give is refused. */
 static int setting_print(int index) {
     rota_setting_info info = ROTA_SETTING_INFO_INIT;
@@ -73,7 +80,9 @@ static int setting_print(int index) {
     rota_status status =
         rota_setting_value(info.name, value, sizeof(value), origin, sizeof(origin));
     printf("\n%s\n  %s\n", info.name, info.help);
-    if (status == ROTA_OK) {
+    if (status == ROTA_OK && value[0] && is_secret(info.name)) {
+        printf("  value    (hidden) (%s)\n", origin);
+    } else if (status == ROTA_OK) {
         printf("  value    %s (%s)\n", cli_quote(value, quoted), origin);
     } else {
         rota_error error = ROTA_ERROR_INIT;

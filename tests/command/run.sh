@@ -1,0 +1,24 @@
+#!/bin/bash
+# rota run with real ranks: examples, a rank that dies, results that repeat.
+. "$(dirname "$0")/check.sh"
+
+expect 0 "$rota" run -n 3 "$examples/hello"
+for r in 0 1 2; do
+  grep -qx "\[$r\] hello from rank $r of 3" "$folder/out" || fail "hello of rank $r"
+done
+expect 0 "$rota" run -n 2 --timeout 60 "$examples/ping_pong"
+expect 0 "$rota" run -n 2 --timeout 60 "$examples/overlap"
+expect 2 "$rota" run -n 1 "$examples/ping_pong"
+
+for n in 1 2 3; do
+  for repetition in 1 2; do
+    expect 0 "$rota" run -n $n --timeout 120 "$examples/data_parallel"
+    grep 'weights' "$folder/out" >"$folder/weights$repetition" || fail "no hash"
+  done
+  cmp -s "$folder/weights1" "$folder/weights2" || fail "weights of $n ranks do not repeat"
+done
+
+# A rank that is killed in the middle of a job ends the job with its status.
+expect 137 "$rota" run -n 2 --timeout 60 sh -c \
+  '[ $ROTA_RANK = 1 ] && { sleep 0.3; kill -KILL $$; }; exec "$0" 100' sleep
+exit 0
