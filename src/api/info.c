@@ -12,13 +12,6 @@ int rota_setting_count(void) {
     return SETTING_COUNT;
 }
 
-static const char *type_name(enum setting_type type) {
-    static const char *const names[] = {
-        [SETTING_INTEGER] = "integer", [SETTING_BYTES] = "bytes",   [SETTING_CHOICE] = "choice",
-        [SETTING_LIST] = "list",       [SETTING_STRING] = "string", [SETTING_PATH] = "path"};
-    return names[type];
-}
-
 rota_status rota_setting_describe(int index, rota_setting_info *info) {
     if (index < 0 || index >= SETTING_COUNT)
         return error_raise(ROTA_ERR_ARGUMENT, "index is %d, expected 0 ... %d", index,
@@ -28,7 +21,7 @@ rota_status rota_setting_describe(int index, rota_setting_info *info) {
                            "info is NULL or its size is not sizeof(rota_setting_info)");
     const struct setting *setting = &settings_table()[index];
     info->name = setting->name;
-    info->type = type_name(setting->type);
+    info->type = settings_type_name(setting->type);
     info->default_value = setting->default_value;
     info->range = setting->range;
     info->help = setting->help;
@@ -50,10 +43,18 @@ rota_status rota_setting_value(const char *name, char *value, size_t value_size,
     rota_status status = settings_load(&settings);
     if (status != ROTA_OK)
         return status;
-    snprintf(value, value_size, "%s", settings_text(settings, (enum setting_id)index));
-    snprintf(origin, origin_size, "%s", settings_origin(settings, (enum setting_id)index));
+    const char *shown = settings_shown(settings, (enum setting_id)index);
+    const char *from = settings_origin(settings, (enum setting_id)index);
+    if (strlen(shown) >= value_size || strlen(from) >= origin_size) {
+        status = error_raise(ROTA_ERR_ARGUMENT,
+                             "value_size is %zu and origin_size %zu, expected at least %zu and %zu",
+                             value_size, origin_size, strlen(shown) + 1, strlen(from) + 1);
+    } else {
+        memcpy(value, shown, strlen(shown) + 1);
+        memcpy(origin, from, strlen(from) + 1);
+    }
     settings_free(settings);
-    return ROTA_OK;
+    return status;
 }
 
 const char *rota_transport_name(int index) {
