@@ -33,11 +33,9 @@ static rota_status check(const rota_comm *comm, const struct call_args *args, si
 
 static rota_status run(rota_comm *comm, const struct call_args *args, size_t send_blocks,
                        size_t recv_blocks, const char *in_place, const rota_call *call) {
-    rota_status status = check(comm, args, send_blocks, recv_blocks, in_place, call);
-    if (status != ROTA_OK)
-        return status;
     comm_enter(comm);
-    status = collective_run(comm, args, call);
+    rota_status status = check(comm, args, send_blocks, recv_blocks, in_place, call);
+    status = status == ROTA_OK ? collective_run(comm, args, call) : comm_keep_error(comm, status);
     comm_leave(comm);
     return status;
 }

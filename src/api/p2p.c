@@ -21,6 +21,9 @@ static rota_status check(const rota_comm *comm, const struct call_args *args, co
     if (status == ROTA_OK)
         status = check_buffer(args->kind == ROTA_KIND_SEND ? "send" : "recv", buffer, 1,
                               args->count, args->dtype, &bytes);
+    if (status == ROTA_OK && args->info != NULL && args->info->size < sizeof(*args->info))
+        status = error_raise(ROTA_ERR_ARGUMENT, "info->size is %zu, expected %zu", args->info->size,
+                             sizeof(*args->info));
     return status;
 }
 
@@ -34,11 +37,9 @@ rota_status rota_send(const void *send, size_t count, rota_dtype dtype, int dest
                              .dtype = dtype,
                              .root = dest,
                              .tag = tag};
-    rota_status status = check(comm, &args, send, call);
-    if (status != ROTA_OK)
-        return status;
     comm_enter(comm);
-    status = collective_p2p(comm, &args, call);
+    rota_status status = check(comm, &args, send, call);
+    status = status == ROTA_OK ? collective_p2p(comm, &args, call) : comm_keep_error(comm, status);
     comm_leave(comm);
     return status;
 }
@@ -47,9 +48,6 @@ rota_status rota_recv(void *recv, size_t count, rota_dtype dtype, int source, in
                       rota_comm *comm, rota_recv_info *info, const rota_call *call) {
     if (comm == NULL)
         return error_raise(ROTA_ERR_ARGUMENT, "comm is NULL");
-    if (info != NULL && info->size < sizeof(*info))
-        return error_raise(ROTA_ERR_ARGUMENT, "info->size is %zu, expected %zu", info->size,
-                           sizeof(*info));
     struct call_args args = {.kind = ROTA_KIND_RECV,
                              .recv = recv,
                              .count = count,
@@ -57,11 +55,9 @@ rota_status rota_recv(void *recv, size_t count, rota_dtype dtype, int source, in
                              .root = source,
                              .tag = tag,
                              .info = info};
-    rota_status status = check(comm, &args, recv, call);
-    if (status != ROTA_OK)
-        return status;
     comm_enter(comm);
-    status = collective_p2p(comm, &args, call);
+    rota_status status = check(comm, &args, recv, call);
+    status = status == ROTA_OK ? collective_p2p(comm, &args, call) : comm_keep_error(comm, status);
     comm_leave(comm);
     return status;
 }
