@@ -10,7 +10,7 @@
  * then yields before it sleeps. A sleep and its wake-up cost about 10 us, so spinning a few times
  * as long loses little; with more ranks than cores the peer needs this core, so it is yielded at
  * once, and a yield costs about 1 us. */
-enum { SPIN_TURNS = 4000, SPIN_TURNS_CROWDED = 8, YIELD_TURNS = 200, YIELD_TURNS_CROWDED = 1000 };
+enum { SPIN_TURNS = 4000, SPIN_TURNS_CROWDED = 1, YIELD_TURNS = 200, YIELD_TURNS_CROWDED = 1000 };
 
 struct sleeper_entry {
     struct doorbell_sleeper *sleeper;
