@@ -197,7 +197,9 @@ struct transport_ops {
     /* -- receiving -------------------------------------------------------------------------
      * Every message is announced once, in order, by `expect` (it will be taken by peek/release) or
      * by `post_recv` (it goes to the given memory). Announcing gives the sender credit. Messages
-     * may arrive unannounced within eager_bytes. */
+     * may arrive unannounced within eager_bytes. The length is that of the message where it is
+     * known; expect(0) also serves for one of unknown length. What is longer than announced is
+     * shown by its header, perhaps without all of its payload. */
     void (*expect)(struct transport *transport, struct transport_stream *stream, size_t length);
     enum transport_result (*post_recv)(struct transport *transport, struct transport_stream *stream,
                                        size_t length, const struct transport_piece *pieces,

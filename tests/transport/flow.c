@@ -156,6 +156,27 @@ Test(flow, pending_shows_what_waits) {
     free(got);
 }
 
+/* A receive that does not know the length gets the whole message. */
+Test(flow, unknown_length) {
+    struct world_link link;
+    struct world_ticket sending;
+    link_open(&link, &world, 0, 1, 3);
+    size_t length = (size_t)1 << 20;
+    if (length > link.from->transport->caps.max_message)
+        length = link.from->transport->caps.max_message;
+    char *sent = malloc(length), *got = malloc(length);
+    struct transport_header header = header_make(1, length);
+    pattern_fill(sent, length, 3);
+    link.to->transport->ops->expect(link.to->transport, link.to->stream, 0);
+    link_send(&link, &header, sent, &sending);
+    link_take_announced(&link, got, length);
+    cr_assert(pattern_check(got, length, 3));
+    WORLD_UNTIL(&world, sending.done);
+    link_close(&link);
+    free(sent);
+    free(got);
+}
+
 /* Both directions at once, each larger than what sockets and slots hold (C41). */
 Test(flow, C41_both_send_first) {
     struct world_link there, back;

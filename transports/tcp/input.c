@@ -78,9 +78,12 @@ static void begin_data(struct tcp_connection *connection, struct transport_strea
                    (size_t)post->npieces * sizeof post->pieces[0]);
         return;
     }
-    /* Of a message longer than announced the engine needs no more than the header. */
+    /* Of a message much longer than announced the engine needs no more than the header. An
+     * announcement of 0 says that the length is not known. */
     size_t stored = frame->length;
-    size_t room = post && post->length > TCP_EAGER_BYTES ? post->length : TCP_EAGER_BYTES;
+    size_t room = post && post->length == 0 ? TCP_MAX_MESSAGE : TCP_PREFERRED_SLICE;
+    if (post && post->length > room)
+        room = post->length;
     if (!begin_message(connection, stored < room ? stored : room))
         tcp_break(connection, ENOMEM, "no memory for a message of %zu bytes", stored);
 }

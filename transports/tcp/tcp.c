@@ -205,7 +205,7 @@ static int tcp_progress(struct transport *transport, int budget) {
 static bool tcp_arm(struct transport *transport) {
     struct tcp_transport *tcp = tcp_of(transport);
     struct tcp_connection *connection;
-    if (tcp->something_broke || tcp->has_graves)
+    if (tcp->something_broke)
         return false;
     tcp->events = 0;
     flush_dirty(tcp);
