@@ -23,6 +23,7 @@
 
 #define SHM_MAPPED 'M'
 #define SHM_NOT_MAPPED 'F'
+#define CLOSED_EARLY "the peer closed the connection before it was confirmed"
 
 bool shm_reaches(struct transport *transport, int rank) {
     struct shm *shm = shm_of(transport);
@@ -149,6 +150,38 @@ static bool watch(struct shm *shm, int fd, uint32_t events) {
     return epoll_ctl(shm->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
+/* Whether the peer told its verdict; 1 when something happened. */
+static int confirm_step(struct shm *shm, struct shm_peer *peer) {
+    uint8_t told = 0;
+    ssize_t n;
+    do
+        n = recv(peer->socket, &told, 1, MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        return 0;
+    if (n != 1) {
+        give_up(shm, peer, n < 0 ? errno : ECONNRESET, CLOSED_EARLY);
+        return 1;
+    }
+    if (told != SHM_MAPPED) {
+        give_up(shm, peer, 0, "the peer could not map this rank's memory");
+        return 1;
+    }
+    if (!pair_find(shm, peer)) {
+        /* The peer counts this pair as connected: it is broken, not unreachable. */
+        peer->failed = true;
+        give_up(shm, peer, 0, "the peer's directory of shared memory is wrong");
+        return 1;
+    }
+    connecting_remove(shm, peer);
+    socket_drop(shm, peer);
+    shm->connected[shm->nconnected++] = peer;
+    /* Release: partner is shm_state in the control thread. */
+    atomic_store_explicit(&shm->states[peer->rank], SHM_PEER_ESTABLISHED, memory_order_release);
+    shm->host->connected(shm->host->context, &shm->transport, peer->rank);
+    return 1;
+}
+
 /* Descriptors are here: maps, tells the peer, and begins to wait for what it tells. */
 static void confirm_begin(struct shm *shm, struct shm_peer *peer, int socket,
                           const int *descriptors, int ndescriptors) {
@@ -182,41 +215,8 @@ static void confirm_begin(struct shm *shm, struct shm_peer *peer, int socket,
     while (n < 0 && errno == EINTR);
     if (peer->why)
         give_up(shm, peer, peer->system_error, peer->why);
-    else if (n != 1)
-        give_up(shm, peer, errno, "the peer closed the connection before it was confirmed");
-}
-
-/* Whether the peer told its verdict; 1 when something happened. */
-static int confirm_step(struct shm *shm, struct shm_peer *peer) {
-    uint8_t told = 0;
-    ssize_t n;
-    do
-        n = recv(peer->socket, &told, 1, MSG_DONTWAIT);
-    while (n < 0 && errno == EINTR);
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-        return 0;
-    if (n != 1) {
-        give_up(shm, peer, n < 0 ? errno : ECONNRESET,
-                "the peer closed the connection before it was confirmed");
-        return 1;
-    }
-    if (told != SHM_MAPPED) {
-        give_up(shm, peer, 0, "the peer could not map this rank's memory");
-        return 1;
-    }
-    if (!pair_find(shm, peer)) {
-        /* The peer counts this pair as connected: it is broken, not unreachable. */
-        peer->failed = true;
-        give_up(shm, peer, 0, "the peer's directory of shared memory is wrong");
-        return 1;
-    }
-    connecting_remove(shm, peer);
-    socket_drop(shm, peer);
-    shm->connected[shm->nconnected++] = peer;
-    /* Release: partner is shm_state in the control thread. */
-    atomic_store_explicit(&shm->states[peer->rank], SHM_PEER_ESTABLISHED, memory_order_release);
-    shm->host->connected(shm->host->context, &shm->transport, peer->rank);
-    return 1;
+    else if (n != 1 && confirm_step(shm, peer) == 0) /* the peer closed: perhaps it told why */
+        give_up(shm, peer, EPIPE, CLOSED_EARLY);
 }
 
 /* Starts a dial. False when it could not even start. */
