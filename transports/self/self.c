@@ -13,8 +13,10 @@
 #include <string.h>
 #include <sys/queue.h>
 
-/* Memory lent by reserve at a time; beyond it reserve says AGAIN. */
+/* Memory lent by reserve at a time, with this much per message beside its payload; beyond it
+ * reserve says AGAIN. */
 #define SELF_SLOT_BYTES ((size_t)16 << 20)
+#define SELF_MESSAGE_BYTES ((size_t)256)
 
 struct self_message {
     TAILQ_ENTRY(self_message) link;
@@ -117,9 +119,13 @@ static void self_accept(struct transport *transport, int peer, int socket, const
 
 /* -- messages ------------------------------------------------------------------------------ */
 
+static size_t slot_cost(uint64_t length) {
+    return length + SELF_MESSAGE_BYTES;
+}
+
 static void message_free(struct self_transport *self, struct self_message *message) {
     if (message->own && !message->posted)
-        self->slot_bytes -= message->header.length;
+        self->slot_bytes -= slot_cost(message->header.length);
     free(message->own);
     free(message);
 }
@@ -281,9 +287,9 @@ static enum transport_result self_reserve(struct transport *transport,
                                           const struct transport_header *header,
                                           struct transport_slot *slot) {
     struct self_transport *self = self_of(transport);
-    if (header->length > SELF_SLOT_BYTES)
+    if (slot_cost(header->length) > SELF_SLOT_BYTES)
         return TRANSPORT_UNSUPPORTED;
-    if (self->slot_bytes + header->length > SELF_SLOT_BYTES) {
+    if (self->slot_bytes + slot_cost(header->length) > SELF_SLOT_BYTES) {
         stream->wants_slot = true;
         return TRANSPORT_AGAIN;
     }
@@ -294,7 +300,7 @@ static enum transport_result self_reserve(struct transport *transport,
         free(own);
         return TRANSPORT_FAILED;
     }
-    self->slot_bytes += header->length;
+    self->slot_bytes += slot_cost(header->length);
     message->own = own;
     message->pieces[0] = (struct transport_piece){own, header->length};
     TAILQ_INSERT_TAIL(&stream->messages, message, link);
