@@ -33,6 +33,12 @@ table 2
 expect 0 "$(dirname "$rota")/all_reduce_perf" "${small[@]}" --ranks 2
 table 2
 
+# Messages whose length the receiver does not know, around every limit of a transport.
+for transport in shm tcp; do
+  expect 0 "$rota" bench send_recv -b 1 -e 2M -f 2 -n 1 -T 60 --ranks 2 --transport $transport
+  table 2
+done
+
 # Two runs print the same hashes, which are those of both halves.
 for run in 1 2; do
   expect 0 "$rota" bench all_reduce -b 4K -e 256K -f 8 -n 1 --hash --ranks 2 -d float
