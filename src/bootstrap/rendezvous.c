@@ -71,9 +71,13 @@ rota_status rendezvous_create(struct rendezvous **rendezvous) {
     return ROTA_OK;
 }
 
-static void entrant_close(struct entrant *entrant) {
-    if (entrant->socket >= 0)
+static void entrant_close(const struct rendezvous *rendezvous, struct entrant *entrant) {
+    if (entrant->socket >= 0) {
+        /* Closing alone is not enough when a forked child holds the socket too. */
+        epoll_ctl(rendezvous->epoll, EPOLL_CTL_DEL, entrant->socket, NULL);
+        shutdown(entrant->socket, SHUT_RDWR);
         close(entrant->socket);
+    }
     entrant->socket = -1;
     entrant->state = ENTRANT_GONE;
     bootstrap_inbox_clear(&entrant->inbox);
@@ -86,7 +90,7 @@ void rendezvous_destroy(struct rendezvous *rendezvous) {
         return;
     for (struct entrant *entrant = rendezvous->entrants, *next; entrant != NULL; entrant = next) {
         next = entrant->next;
-        entrant_close(entrant);
+        entrant_close(rendezvous, entrant);
         free(entrant);
     }
     close(rendezvous->epoll);
@@ -139,7 +143,7 @@ static void entrant_left(struct rendezvous *rendezvous, struct entrant *entrant)
             rendezvous->joined--;
         }
     }
-    entrant_close(entrant);
+    entrant_close(rendezvous, entrant);
     if (rendezvous->joined == 0 && rendezvous->phase == PHASE_COLLECTING) {
         free(rendezvous->by_rank);
         rendezvous->by_rank = NULL;
@@ -177,7 +181,7 @@ static rota_status seat(struct rendezvous *rendezvous, struct entrant *entrant) 
     rendezvous->by_rank[record->rank] = entrant;
     if (before != NULL) {
         rendezvous->arrivals--;
-        entrant_close(before);
+        entrant_close(rendezvous, before);
     } else {
         rendezvous->joined++;
     }
@@ -194,20 +198,20 @@ static void begin_answer(struct rendezvous *rendezvous, struct entrant *entrant)
     }
     struct epoll_event event = {.events = EPOLLOUT, .data.ptr = entrant};
     if (epoll_ctl(rendezvous->epoll, EPOLL_CTL_MOD, entrant->socket, &event) != 0)
-        entrant_close(entrant);
+        entrant_close(rendezvous, entrant);
 }
 
 static void entrant_register(struct rendezvous *rendezvous, struct entrant *entrant) {
     struct bootstrap_registration *registration = &entrant->registration;
     const struct bootstrap_inbox *inbox = &entrant->inbox;
     if (inbox->header.type != BOOTSTRAP_REGISTER || inbox->header.bytes < sizeof *registration) {
-        entrant_close(entrant);
+        entrant_close(rendezvous, entrant);
         return;
     }
     memcpy(registration, inbox->body, sizeof *registration);
     if (!bootstrap_record_valid(&registration->record) ||
         registration->text_bytes != inbox->header.bytes - sizeof *registration) {
-        entrant_close(entrant);
+        entrant_close(rendezvous, entrant);
         return;
     }
     entrant->text = strdup((const char *)inbox->body + sizeof *registration);
@@ -355,7 +359,7 @@ static void decide(struct rendezvous *rendezvous) {
 /* -- stepping ----------------------------------------------------------------------------------
  */
 
-static void entrant_send(struct entrant *entrant) {
+static void entrant_send(const struct rendezvous *rendezvous, struct entrant *entrant) {
     while (entrant->sent < entrant->out_bytes) {
         ssize_t sent = send(entrant->socket, entrant->out + entrant->sent,
                             entrant->out_bytes - entrant->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -366,7 +370,7 @@ static void entrant_send(struct entrant *entrant) {
         else if (errno != EINTR)
             break;
     }
-    entrant_close(entrant);
+    entrant_close(rendezvous, entrant);
 }
 
 static void entrant_step(struct rendezvous *rendezvous, struct entrant *entrant) {
@@ -376,7 +380,7 @@ static void entrant_step(struct rendezvous *rendezvous, struct entrant *entrant)
         if (bootstrap_inbox_step(&entrant->inbox, entrant->socket,
                                  sizeof(struct bootstrap_registration) + BOOTSTRAP_TEXT,
                                  &complete) != ROTA_OK)
-            entrant_close(entrant);
+            entrant_close(rendezvous, entrant);
         else if (complete)
             entrant_register(rendezvous, entrant);
         break;
@@ -384,7 +388,7 @@ static void entrant_step(struct rendezvous *rendezvous, struct entrant *entrant)
         entrant_left(rendezvous, entrant);
         break;
     case ENTRANT_SENDING:
-        entrant_send(entrant);
+        entrant_send(rendezvous, entrant);
         break;
     case ENTRANT_GONE:
         break;

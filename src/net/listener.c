@@ -78,14 +78,17 @@ static void log_foreign(struct net_listener *listener, const struct unfinished *
     log_write(LOG_INFO, "dropped a foreign connection from %s: %s", text, what);
 }
 
-static void slot_close(struct unfinished *slot) {
-    close(slot->socket); /* leaves the epoll set by it: nobody else holds the socket */
+static void slot_close(struct net_listener *listener, struct unfinished *slot) {
+    /* Closing alone is not enough when a forked child holds the socket too. */
+    epoll_ctl(listener->epoll, EPOLL_CTL_DEL, slot->socket, NULL);
+    shutdown(slot->socket, SHUT_RDWR);
+    close(slot->socket);
     slot->socket = -1;
 }
 
 static void slot_drop(struct net_listener *listener, struct unfinished *slot, const char *what) {
     log_foreign(listener, slot, what);
-    slot_close(slot);
+    slot_close(listener, slot);
 }
 
 /* -- handshake ---------------------------------------------------------------------------------
@@ -149,7 +152,7 @@ static void slot_hello(struct net_listener *listener, struct unfinished *slot) {
     net_proof_answer(identity->key, &slot->challenge, &slot->hello, &message.answer, message.mac);
     bool sent = net_socket_send(slot->socket, &message, sizeof message);
     if (!sent || verdict != NET_GO) {
-        slot_close(slot);
+        slot_close(listener, slot);
         return;
     }
     if (!hello->descriptors) {
@@ -157,7 +160,7 @@ static void slot_hello(struct net_listener *listener, struct unfinished *slot) {
     } else if (net_socket_send_descriptors(slot->socket, descriptors, ndescriptors)) {
         slot->passing = true;
     } else {
-        slot_close(slot);
+        slot_close(listener, slot);
     }
 }
 
@@ -170,7 +173,7 @@ static void slot_descriptors(struct net_listener *listener, struct unfinished *s
         slot_admit(listener, slot, descriptors, ndescriptors);
         return;
     default:
-        slot_close(slot);
+        slot_close(listener, slot);
     }
 }
 
@@ -247,7 +250,7 @@ static void slot_begin(struct net_listener *listener, struct unfinished *slot, i
     net_random(slot->challenge.nonce, sizeof slot->challenge.nonce);
     if (!net_socket_send(fd, &slot->challenge, sizeof slot->challenge) ||
         !watch(listener, fd, (uint32_t)(slot - listener->slots)))
-        slot_close(slot);
+        slot_close(listener, slot);
     else
         slot_step(listener, slot); /* who closed already or sent noise gets no seat */
 }

@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* A port that was free a moment ago. */
@@ -224,6 +225,25 @@ Test(exchange, C58_id_used_twice) {
     specs[0].id = specs[1].id = &id;
     expect_met(ranks_run(specs, 2), 2);
     expect_failed(ranks_run(specs, 2), 2, ROTA_ERR_ARGUMENT, "used for a job already", 1000);
+}
+
+/* Children of a fork hold the sockets of the rendezvous too: closing one must still end it. */
+Test(exchange, forks_while_ranks_register) {
+    struct timespec begun, ended;
+    rota_unique_id ids[2];
+    cr_assert_eq(bootstrap_unique_id(&ids[0]), ROTA_OK);
+    cr_assert_eq(bootstrap_unique_id(&ids[1]), ROTA_OK);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &begun);
+    for (int round = 0; round < 2; round++) {
+        struct rank_spec *specs = specs_for(20, 20000);
+        for (int i = 0; i < 20; i++) {
+            specs[i].id = &ids[round];
+            specs[i].fork_after_ms = 20;
+        }
+        expect_met(ranks_run(specs, 20), 20);
+    }
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ended);
+    cr_assert_lt(ended.tv_sec - begun.tv_sec, 2);
 }
 
 Test(exchange, C58_many_ids) {

@@ -105,6 +105,8 @@ struct rank_result *ranks_run(const struct rank_spec *specs, int count) {
     pid_t pids[MAX_TEST_RANKS];
     cr_assert(results != MAP_FAILED && count <= MAX_TEST_RANKS);
     for (int i = 0; i < count; i++) {
+        if (specs[i].fork_after_ms > 0)
+            usleep((useconds_t)specs[i].fork_after_ms * 1000);
         pids[i] = fork();
         cr_assert_geq(pids[i], 0);
         if (pids[i] == 0)

@@ -18,6 +18,7 @@ struct rank_result {
 struct rank_spec {
     int rank, nranks;
     int delay_ms;
+    int fork_after_ms; /* after the process of the spec before */
     int64_t timeout_ms;
     const char *environment[8]; /* NAME=VALUE */
     const rota_unique_id *id;
