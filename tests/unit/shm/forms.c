@@ -61,7 +61,7 @@ static void check_result(const struct reduce_spec *spec, const struct buffers *b
             fprintf(stderr, "%s %s n %d count %zu element %zu: %llx, not %llx\n",
                     rota_dtype_name(spec->dtype), rota_op_name(spec->op), n, count, i,
                     (unsigned long long)value, (unsigned long long)expected);
-            REQUIRE(!"the reference's bits");
+            cluster_fail(__FILE__, __LINE__, "the reference's bits");
         }
     }
 }
