@@ -13,15 +13,18 @@
 #include <string.h>
 #include <sys/queue.h>
 
-/* Memory lent by reserve at a time, with this much per message beside its payload; beyond it
- * reserve says AGAIN. */
+/* Memory lent by reserve at a time, to all streams and to one; beyond it reserve says AGAIN, save
+ * to a stream that has nothing, which no other stream may hinder. */
 #define SELF_SLOT_BYTES ((size_t)16 << 20)
+#define SELF_STREAM_BYTES ((size_t)4 << 20)
+/* What a message costs beside its payload. */
 #define SELF_MESSAGE_BYTES ((size_t)256)
 
 struct self_message {
     TAILQ_ENTRY(self_message) link;
     struct transport_header header;
     struct transport_ticket *ticket; /* of a posted send */
+    struct transport_stream *stream;
     bool committed, shown, posted;
     char *own; /* slot of reserve, or gathered copy of more than two pieces */
     int npieces;
@@ -40,6 +43,7 @@ struct transport_stream {
     LIST_ENTRY(transport_stream) link;
     struct transport_key key;
     void *owner;
+    size_t slot_bytes;
     bool matching, wants_slot;
     bool failed; /* an expectation was lost for want of memory */
     int users;   /* callers further up the stack that still look at this stream */
@@ -124,8 +128,10 @@ static size_t slot_cost(uint64_t length) {
 }
 
 static void message_free(struct self_transport *self, struct self_message *message) {
-    if (message->own && !message->posted)
+    if (message->own && !message->posted) {
         self->slot_bytes -= slot_cost(message->header.length);
+        message->stream->slot_bytes -= slot_cost(message->header.length);
+    }
     free(message->own);
     free(message);
 }
@@ -287,9 +293,11 @@ static enum transport_result self_reserve(struct transport *transport,
                                           const struct transport_header *header,
                                           struct transport_slot *slot) {
     struct self_transport *self = self_of(transport);
-    if (slot_cost(header->length) > SELF_SLOT_BYTES)
+    size_t cost = slot_cost(header->length);
+    if (cost > SELF_STREAM_BYTES)
         return TRANSPORT_UNSUPPORTED;
-    if (self->slot_bytes + slot_cost(header->length) > SELF_SLOT_BYTES) {
+    if (stream->slot_bytes > 0 && (self->slot_bytes + cost > SELF_SLOT_BYTES ||
+                                   stream->slot_bytes + cost > SELF_STREAM_BYTES)) {
         stream->wants_slot = true;
         return TRANSPORT_AGAIN;
     }
@@ -300,7 +308,9 @@ static enum transport_result self_reserve(struct transport *transport,
         free(own);
         return TRANSPORT_FAILED;
     }
-    self->slot_bytes += slot_cost(header->length);
+    self->slot_bytes += cost;
+    stream->slot_bytes += cost;
+    message->stream = stream;
     message->own = own;
     message->pieces[0] = (struct transport_piece){own, header->length};
     TAILQ_INSERT_TAIL(&stream->messages, message, link);

@@ -340,6 +340,7 @@ void tcp_outgoing_free(struct tcp_outgoing *outgoing) {
     size_t bytes = sizeof *outgoing + (size_t)outgoing->npieces * sizeof outgoing->pieces[0];
     if (outgoing->reserved) {
         tcp->reserved_bytes -= outgoing->header.length;
+        outgoing->stream->reserved--;
         tcp_pool_put(&tcp->pool, outgoing->slot, outgoing->header.length);
     }
     if (outgoing->rest)
@@ -518,7 +519,9 @@ enum transport_result tcp_reserve(struct transport *transport, struct transport_
             request(stream, stream->next_number, header);
         return TRANSPORT_AGAIN;
     }
-    if (tcp->reserved_bytes + header->length > TCP_RESERVE_POOL) {
+    /* A stream that has no slot gets one whatever others hold: a peer that reads slowly must not
+     * hinder what goes elsewhere. */
+    if (stream->reserved > 0 && tcp->reserved_bytes + header->length > TCP_RESERVE_POOL) {
         stream->wants_writable = true;
         pool_wait(stream, true);
         return TRANSPORT_AGAIN;
@@ -540,6 +543,7 @@ enum transport_result tcp_reserve(struct transport *transport, struct transport_
     if (!permitted)
         take_credit(stream, header->length);
     tcp->reserved_bytes += header->length;
+    stream->reserved++;
     TAILQ_INSERT_TAIL(&stream->queue, outgoing, link);
     stream->queued++;
     *slot = (struct transport_slot){memory, header->length, outgoing};

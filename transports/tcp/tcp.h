@@ -144,6 +144,7 @@ struct transport_stream {
     /* sending */
     struct tcp_outgoings queue;
     uint64_t queued;      /* messages in `queue` */
+    unsigned reserved;    /* slots not yet sent */
     uint64_t next_number; /* of the head of the queue */
     uint64_t charged, consumed;
     uint64_t granted;
