@@ -272,7 +272,7 @@ static void run_survivor(struct cluster *cluster, int rank, int shared_pid_fd) {
     for (;;) {
         struct cluster_wait wait;
         cluster_wait_init(&wait);
-        wait.deadline_ns = clock_deadline(300);
+        wait.deadline_ns = clock_deadline(3000);
         call.sequence++;
         struct native_result result = shm_native.advance(group, form, &call, &wait.wait);
         if (result.outcome == NATIVE_DONE && call.sequence == 50)
@@ -288,7 +288,7 @@ static void run_survivor(struct cluster *cluster, int rank, int shared_pid_fd) {
 }
 
 Test(shm_connect, C46_survivor_of_a_killed_peer_stops_at_its_deadline) {
-    for (int round = 0; round < 5; round++) {
+    for (int round = 0; round < 3; round++) {
         struct cluster cluster;
         cluster_open(&cluster, 2);
         cluster_connect_all(&cluster);
