@@ -365,56 +365,78 @@ static rota_request *enqueue(rota_comm *comm, const struct call_args *args,
     return request;
 }
 
+static void release(rota_comm *comm) {
+    /* Partner: the exchange in collective_run in the next call, perhaps by another thread. */
+    atomic_store_explicit(&comm->busy, false, memory_order_release);
+}
+
+/* Starts a request, and waits for it when the caller does not get it. Releases `busy`: of a call
+ * with a request before anybody else can end it, because its call-back may start operations. */
 static rota_status start(rota_comm *comm, const struct call_args *args,
                          const struct reduce_spec *spec, const rota_call *call) {
     struct job *job = comm->job;
+    bool blocking = call == NULL || call->request == NULL;
     domain_enter(&job->domain);
     rota_status status = comm_usable(comm);
     rota_request *request = status == ROTA_OK ? enqueue(comm, args, spec, call) : NULL;
     if (request == NULL) {
+        release(comm);
         domain_leave(&job->domain);
         return error_record()->status;
     }
-    if (call != NULL && call->request != NULL)
+    if (!blocking)
         *call->request = request;
     collective_next(comm);
+    if (!blocking)
+        release(comm);
     domain_leave(&job->domain);
     if (atomic_load_explicit(&job->has_callbacks, memory_order_relaxed))
         job_run_callbacks(job);
-    if (call != NULL && call->request != NULL)
+    if (!blocking)
         return ROTA_OK;
-    return wait_and_free(request);
+    status = wait_and_free(request);
+    release(comm);
+    return status;
+}
+
+/* The form that runs a blocking call at once, or NULL. */
+static const struct native_form *form_of_call(const rota_comm *comm, const struct call_args *args,
+                                              const struct reduce_spec *spec, size_t bytes,
+                                              const rota_call *call) {
+    if ((call != NULL && call->request != NULL) ||
+        atomic_load_explicit(&comm->outstanding, memory_order_acquire) != 0 ||
+        atomic_load_explicit(&comm->status, memory_order_relaxed) != ROTA_OK || comm->finalized ||
+        !may_be_native(comm, call) ||
+        atomic_load_explicit(&comm->native_state, memory_order_acquire) != NATIVE_READY)
+        return NULL;
+    const struct native_form *form = comm->native_ops->query(comm->native, args->kind, bytes, spec);
+    return form != NULL && is_host(args->send, bytes) && is_host(args->recv, bytes) ? form : NULL;
 }
 
 rota_status collective_run(rota_comm *comm, const struct call_args *args, const rota_call *call) {
     if (atomic_exchange_explicit(&comm->busy, true, memory_order_acquire))
-        return error_raise(ROTA_ERR_BUSY, "another thread is inside a collective of %s",
-                           comm->name);
-    rota_status status = ROTA_OK;
+        return comm_keep_error(
+            comm,
+            error_raise(ROTA_ERR_BUSY, "another thread is inside a collective of %s", comm->name));
     const struct reduce_spec *spec = NULL;
     if (sched_kind_reduces(args->kind)) {
         spec = comm_spec(comm, args->dtype, args->op);
-        if (spec == NULL)
-            status = error_record()->status;
+        if (spec == NULL) {
+            release(comm);
+            return comm_keep_error(comm, error_record()->status);
+        }
     }
-    if (status == ROTA_OK) {
-        size_t bytes = args->count * rota_dtype_size(args->dtype);
-        const struct native_form *form = NULL;
-        if ((call == NULL || call->request == NULL) &&
-            atomic_load_explicit(&comm->outstanding, memory_order_acquire) == 0 &&
-            atomic_load_explicit(&comm->status, memory_order_relaxed) == ROTA_OK &&
-            !comm->finalized && may_be_native(comm, call) &&
-            atomic_load_explicit(&comm->native_state, memory_order_acquire) == NATIVE_READY)
-            form = comm->native_ops->query(comm->native, args->kind, bytes, spec);
-        if (form != NULL && is_host(args->send, bytes) && is_host(args->recv, bytes))
-            status = run_native(comm, args, form, spec, bytes,
-                                call != NULL && call->timeout_ms > 0 ? call->timeout_ms
-                                                                     : comm->timeout_ms);
-        else
-            status = start(comm, args, spec, call);
+    size_t bytes = args->count * rota_dtype_size(args->dtype);
+    const struct native_form *form = form_of_call(comm, args, spec, bytes, call);
+    rota_status status;
+    if (form != NULL) {
+        status =
+            run_native(comm, args, form, spec, bytes,
+                       call != NULL && call->timeout_ms > 0 ? call->timeout_ms : comm->timeout_ms);
+        release(comm);
+    } else {
+        status = start(comm, args, spec, call);
     }
-    /* Partner: the exchange above in the next call, perhaps by another thread. */
-    atomic_store_explicit(&comm->busy, false, memory_order_release);
     return status == ROTA_OK ? ROTA_OK : comm_keep_error(comm, status);
 }
 

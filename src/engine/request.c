@@ -124,6 +124,11 @@ void request_end(rota_request *request, rota_status status) {
 }
 
 void job_run_callbacks(struct job *job) {
+    /* A call-back that starts operations comes back here: the loop below it goes on, so that
+     * chains of any length need no stack. */
+    static _Thread_local bool running;
+    if (running)
+        return;
     while (atomic_load_explicit(&job->has_callbacks, memory_order_acquire)) {
         domain_enter(&job->domain);
         rota_request *request = TAILQ_FIRST(&job->callbacks);
@@ -134,7 +139,9 @@ void job_run_callbacks(struct job *job) {
         domain_leave(&job->domain);
         if (request == NULL)
             return;
+        running = true;
         request->done_fn(request->done_arg, request->status);
+        running = false;
         domain_enter(&job->domain);
         bool freed = tell(request);
         domain_leave(&job->domain);
