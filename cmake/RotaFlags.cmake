@@ -23,6 +23,10 @@ endif()
 if(ROTA_SANITIZE)
   add_compile_options(-fsanitize=${ROTA_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${ROTA_SANITIZE})
+  if(ROTA_SANITIZE MATCHES "address.*undefined" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
+    # Beside a shared libasan, a shared libubsan sets log_path in libasan and writes to stderr.
+    add_link_options(-static-libubsan)
+  endif()
   if(ROTA_SANITIZE MATCHES "thread" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
     # gcc warns of every fence, which its ThreadSanitizer does not model. Ours order a store before
     # a load (doorbell); none of them is the only thing that publishes data.
