@@ -15,8 +15,10 @@
 /* Up to so many connections with something outstanding are read directly; with more, epoll says
  * which have something. */
 #define TCP_DIRECT_READS 4
-/* Connections that nothing is expected of are looked at every so many calls of progress. */
+/* Connections that nothing is expected of are looked at every so many calls of progress, more
+ * often when each call reads a socket anyway. */
 #define TCP_EPOLL_TURNS 32
+#define TCP_EPOLL_TURNS_READING 8
 #define TCP_EPOLL_EVENTS 32
 /* What describe writes. */
 #define TCP_BLOB 0x31706374u /* "tcp1", little endian */
@@ -190,7 +192,8 @@ static int tcp_progress(struct transport *transport, int budget) {
         flush_dirty(tcp);
     if (tcp->nhot > 0 && tcp->nhot <= TCP_DIRECT_READS)
         receive_hot(tcp);
-    if (tcp->nhot > TCP_DIRECT_READS || tcp->turn % TCP_EPOLL_TURNS == 0)
+    if (tcp->nhot > TCP_DIRECT_READS ||
+        tcp->turn % (tcp->nhot > 0 ? TCP_EPOLL_TURNS_READING : TCP_EPOLL_TURNS) == 0)
         receive_events(tcp);
     if (!TAILQ_EMPTY(&tcp->dirty))
         flush_dirty(tcp);
