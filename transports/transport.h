@@ -162,6 +162,9 @@ struct transport_ops {
     /* Control thread: a peer that proved the job's key wants to connect for this transport. False
      * refuses it (crossing connections: that of the lower rank lives; or given up before). */
     bool (*admit)(struct transport *transport, int peer);
+    /* Control thread, after admit refused: whether the pair was given up, so that the peer need not
+     * wait for a connection of ours. */
+    bool (*gave_up)(struct transport *transport, int peer);
     /* Control thread: descriptors that go to the peer after it was admitted. Returns their number,
      * at most NET_MAX_DESCRIPTORS. They stay the transport's. NULL: none. */
     int (*offer)(struct transport *transport, int peer, int *descriptors);

@@ -35,7 +35,8 @@ static enum net_verdict judge(void *context, const struct net_hello *hello, int 
         return NET_REFUSED_SETTINGS;
     struct transport *transport = job->transports[index];
     if (!transport->ops->admit(transport, (int)hello->rank))
-        return NET_REFUSED_CROSSING;
+        return transport->ops->gave_up(transport, (int)hello->rank) ? NET_REFUSED_GIVEN_UP
+                                                                    : NET_REFUSED_CROSSING;
     if (transport->ops->offer != NULL)
         *ndescriptors = transport->ops->offer(transport, (int)hello->rank, descriptors);
     return NET_GO;

@@ -112,6 +112,10 @@ static bool self_admit(struct transport *transport, int peer) {
     return false; /* nobody connects from outside */
 }
 
+static bool self_gave_up(struct transport *transport, int peer) {
+    return peer != self_of(transport)->host->rank;
+}
+
 static void self_accept(struct transport *transport, int peer, int socket, const int *descriptors,
                         int ndescriptors) {
     (void)transport;
@@ -495,6 +499,7 @@ const struct transport_ops transport_self = {
     .reaches = self_reaches,
     .connect = self_connect,
     .admit = self_admit,
+    .gave_up = self_gave_up,
     .accept = self_accept,
     .stream_open = self_stream_open,
     .stream_close = self_stream_close,

@@ -272,6 +272,11 @@ bool shm_admit(struct transport *transport, int rank) {
     return rank < shm->host->rank && change_state(shm, rank, SHM_PEER_DIALLING, SHM_PEER_ADMITTED);
 }
 
+bool shm_gave_up(struct transport *transport, int rank) {
+    struct shm *shm = shm_of(transport);
+    return rank >= 0 && rank < shm->host->nranks && shm_state(shm, rank) == SHM_PEER_GIVEN_UP;
+}
+
 int shm_offer(struct transport *transport, int rank, int *descriptors) {
     struct shm *shm = shm_of(transport);
     (void)rank;

@@ -181,6 +181,7 @@ const struct transport_ops transport_shm = {
     .reaches = shm_reaches,
     .connect = shm_connect,
     .admit = shm_admit,
+    .gave_up = shm_gave_up,
     .offer = shm_offer,
     .accept = shm_accept,
     .stream_open = shm_stream_open,

@@ -176,6 +176,7 @@ extern const struct transport_ops transport_shm;
 bool shm_reaches(struct transport *transport, int rank);
 void shm_connect(struct transport *transport, int rank);
 bool shm_admit(struct transport *transport, int rank);
+bool shm_gave_up(struct transport *transport, int rank);
 int shm_offer(struct transport *transport, int rank, int *descriptors);
 void shm_accept(struct transport *transport, int rank, int socket, const int *descriptors,
                 int ndescriptors);

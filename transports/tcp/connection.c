@@ -58,6 +58,11 @@ bool tcp_admit(struct transport *transport, int peer) {
            state_get(tcp, peer) == TCP_ADMITTED;
 }
 
+bool tcp_gave_up(struct transport *transport, int peer) {
+    struct tcp_transport *tcp = tcp_of(transport);
+    return peer >= 0 && peer < tcp->host->nranks && state_get(tcp, peer) == TCP_GIVEN_UP;
+}
+
 static struct tcp_connection *connection_get(struct tcp_transport *tcp, int peer) {
     struct tcp_connection *connection = tcp->connections[peer];
     if (connection)

@@ -236,6 +236,7 @@ const struct transport_ops transport_tcp = {
     .reaches = tcp_reaches,
     .connect = tcp_connect,
     .admit = tcp_admit,
+    .gave_up = tcp_gave_up,
     .accept = tcp_accept,
     .stream_open = tcp_stream_open,
     .stream_close = tcp_stream_close,

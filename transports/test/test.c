@@ -364,6 +364,11 @@ static bool test_admit(struct transport *transport, int peer) {
     return below->ops->admit(below, peer);
 }
 
+static bool test_gave_up(struct transport *transport, int peer) {
+    struct transport *below = below_of(transport);
+    return below->ops->gave_up(below, peer);
+}
+
 static int test_offer(struct transport *transport, int peer, int *descriptors) {
     struct transport *below = below_of(transport);
     return below->ops->offer ? below->ops->offer(below, peer, descriptors) : 0;
@@ -565,6 +570,7 @@ const struct transport_ops transport_test = {
     .reaches = test_reaches,
     .connect = test_connect,
     .admit = test_admit,
+    .gave_up = test_gave_up,
     .offer = test_offer,
     .accept = test_accept,
     .stream_open = test_stream_open,
