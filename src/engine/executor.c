@@ -280,12 +280,18 @@ static bool posts_pay(const struct executor *executor, const struct transport *t
            (sending ? transport->caps.posts_send : transport->caps.posts_recv);
 }
 
+/* Whether a message without data is sent, as a header alone: tokens are, and all messages of a call
+ * without elements, so that ranks which disagree about the count find it. */
+static bool is_sent_empty(const struct executor *executor, uint32_t step) {
+    return executor->plan->steps[step].token || executor->request->args.count == 0;
+}
+
 /* Sends the cell's message to the peers that have not had it. False: not now. */
 static bool issue_send(struct executor *executor, struct lane *lane, uint32_t step, uint32_t slot) {
     const struct sched_step *what = &executor->plan->schedule->steps[step];
     uint32_t slice = executor->slots[slot].slice;
     size_t length = executor_length(executor, what->src, slice, (what->flags & SCHED_PARTIAL) != 0);
-    bool skip = length == 0 && !executor->plan->steps[step].token;
+    bool skip = length == 0 && !is_sent_empty(executor, step);
     while (!skip && lane->send_peer < what->peers.count) {
         uint32_t entry = what->peers.begin + lane->send_peer;
         int peer = executor->plan->schedule->peers[entry];
@@ -559,7 +565,7 @@ static bool issue_recv(struct executor *executor, uint32_t step, uint32_t slot) 
                                             : (what->flags & SCHED_LOAD_MESSAGE) == 0;
     size_t length = executor_length(executor, what->dst, slice, partial);
     executor_cell(executor, step, slot)->issued = true;
-    if (length == 0 && !executor->plan->steps[step].token) {
+    if (length == 0 && !is_sent_empty(executor, step)) {
         executor_complete(executor, step, slot);
         return true;
     }
@@ -778,7 +784,7 @@ static rota_status set_sizes(struct executor *executor) {
         if (slices >= UINT32_MAX)
             return error_raise(ROTA_ERR_ARGUMENT, "count %zu needs too many slices",
                                request->args.count);
-        executor->nslices = (uint32_t)slices;
+        executor->nslices = slices > 0 ? (uint32_t)slices : 1;
     }
     executor->nslots = executor->nslices < EXECUTOR_SLOTS
                            ? (executor->nslices > 0 ? executor->nslices : 1)

@@ -424,6 +424,8 @@ static void reduce_received(struct executor *executor, struct transfer *transfer
     while (walk_next(&to, &dst, &elements)) {
         if (has_local)
             walk_next(&local, &own, &elements);
+        if (elements == 0)
+            continue;
         size_t n = 0;
         for (uint32_t i = 0; i < count; i++) {
             if (has_local && i == step->position)
