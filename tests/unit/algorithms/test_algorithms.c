@@ -52,7 +52,11 @@ static int for_all(check_fn *check) {
 
 /* Which results are the canonical tree, as the documentation promises. */
 static bool promises_canonical(const struct algorithm *a) {
-    return strcmp(a->name, "ring") != 0 && strcmp(a->name, "pairwise") != 0;
+    static const char *const others[] = {"ring", "pairwise", "double_binary_tree"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(a->name, others[i]) == 0)
+            return false;
+    return true;
 }
 
 static void check_proven(const struct algorithm *a, rota_kind kind, int n, int root, int in_place,
@@ -66,6 +70,8 @@ static void check_proven(const struct algorithm *a, rota_kind kind, int n, int r
     if (promises_canonical(a))
         cr_assert(v.canonical_tree && v.ascending, "%s %s, %d ranks, root %d", a->name,
                   sched_kind_name(kind), n, root);
+    if (strcmp(a->name, "double_binary_tree") == 0 && root <= 0)
+        cr_assert(v.ascending, "%s, %d ranks", sched_kind_name(kind), n);
 }
 
 Test(algorithms, all_are_proven) {
@@ -117,8 +123,35 @@ static void check_prices(const struct algorithm *a, rota_kind kind, int n, int r
     (void)in_place;
 }
 
+/* Numbers of ranks beyond those that are tried in full: all up to 33 and some large ones. */
+static void check_large(const char *name) {
+    static const int large[] = {48, 64, 96, 100, 127, 255};
+    const struct algorithm *a = algorithm_find(name);
+    cr_assert(a);
+    for (int i = LARGEST + 1; i < 40; i++) {
+        int n = i <= 33 ? i : large[i - 34];
+        for (int kind = 0; kind <= ROTA_KIND_BARRIER; kind++) {
+            if (!algorithm_can(a, (rota_kind)kind, n))
+                continue;
+            bool rooted = sched_kind_rooted((rota_kind)kind);
+            int roots[] = {rooted ? 0 : -1, 1, n - 1};
+            for (int k = 0; k < (rooted ? 3 : 1); k++) {
+                int in_place = (i + k) % 3;
+                struct sched **ranks = build(a, (rota_kind)kind, n, roots[k], in_place);
+                check_proven(a, (rota_kind)kind, n, roots[k], in_place, ranks);
+                check_prices(a, (rota_kind)kind, n, roots[k], in_place, ranks);
+                release(ranks, n);
+            }
+        }
+    }
+}
+
 Test(algorithms, claim_what_they_build) {
     for_all(check_prices);
+}
+
+Test(algorithms, double_binary_tree_large) {
+    check_large("double_binary_tree");
 }
 
 Test(algorithms, rounds_of_known_cases) {
@@ -138,6 +171,9 @@ Test(algorithms, rounds_of_known_cases) {
         {"direct", ROTA_KIND_ALL_REDUCE, 8, 1},
         {"direct_two_shot", ROTA_KIND_ALL_REDUCE, 8, 2},
         {"pairwise", ROTA_KIND_ALL_TO_ALL, 8, 7},
+        {"double_binary_tree", ROTA_KIND_BROADCAST, 2, 1},
+        {"double_binary_tree", ROTA_KIND_REDUCE, 8, 7},
+        {"double_binary_tree", ROTA_KIND_ALL_REDUCE, 8, 11},
         {"direct", ROTA_KIND_BARRIER, 1, 0},
         {"ring", ROTA_KIND_ALL_REDUCE, 1, 0},
         {"ring", ROTA_KIND_BROADCAST, 1, 0},
@@ -196,7 +232,7 @@ Test(algorithms, table_and_names) {
         cr_expect_not(algorithm_can(a, (rota_kind)99, 2));
         cr_expect_not(algorithm_can(a, ROTA_KIND_ALL_REDUCE, 0));
     }
-    cr_expect_eq(count, 6);
+    cr_expect_eq(count, 7);
     cr_expect_null(algorithm_at(-1));
     cr_expect_null(algorithm_find("rings"));
     cr_expect_null(algorithm_find(NULL));
