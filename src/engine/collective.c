@@ -8,6 +8,7 @@
 #include "engine/plan.h"
 #include "engine/select.h"
 #include "engine/staging.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #define XXH_INLINE_ALL
@@ -154,18 +155,29 @@ static void request_of_call(rota_request *request, rota_comm *comm, const struct
     request->started_ns = started_ns;
 }
 
+rota_status collective_raise_stray(const rota_request *request, int peer) {
+    return request_raise(request, ROTA_ERR_MISMATCH, peer,
+                         "rank %d is in another call: it runs a schedule where this one runs a "
+                         "native form (operation, count, type, operator, algorithm must agree)",
+                         peer);
+}
+
 /* Slow end of run_native: describes what happened and ends the communicator. */
 static rota_status native_give_up(rota_comm *comm, const struct call_args *args,
                                   const struct native_call *native, int64_t started_ns,
                                   const struct native_result *result,
-                                  const struct native_pause *pause) {
+                                  const struct native_pause *pause, const char *label) {
     rota_request *request = calloc(1, sizeof(*request));
     if (request == NULL)
         return error_raise(ROTA_ERR_MEMORY, "out of memory for an error record");
     request_of_call(request, comm, args, native, started_ns);
-    rota_status status =
-        native_failed(comm, request, result, pause->wait.waiting_for, pause->expired);
+    if (label != NULL)
+        snprintf(request->label, sizeof(request->label), "%s", label);
     domain_enter(&comm->job->domain);
+    int stray = pause->expired ? executor_stray(comm->executor, native->sequence) : -1;
+    rota_status status =
+        stray >= 0 ? collective_raise_stray(request, stray)
+                   : native_failed(comm, request, result, pause->wait.waiting_for, pause->expired);
     comm_fail(comm, error_record());
     domain_leave(&comm->job->domain);
     free(request);
@@ -175,7 +187,8 @@ static rota_status native_give_up(rota_comm *comm, const struct call_args *args,
 /* The fast path: a blocking call that a native form runs at once in this thread. */
 static rota_status run_native(rota_comm *comm, const struct call_args *args,
                               const struct native_form *form, const struct reduce_spec *spec,
-                              size_t bytes, int64_t timeout_ms) {
+                              size_t bytes, const rota_call *call) {
+    int64_t timeout_ms = call != NULL && call->timeout_ms > 0 ? call->timeout_ms : comm->timeout_ms;
     struct native_call native = {.kind = args->kind,
                                  .count = args->count,
                                  .bytes = bytes,
@@ -197,7 +210,8 @@ static rota_status run_native(rota_comm *comm, const struct call_args *args,
     struct native_result result =
         comm->native_ops->advance(comm->native, form, &native, &pause.wait);
     if (__builtin_expect(result.outcome != NATIVE_DONE, 0))
-        return native_give_up(comm, args, &native, started, &result, &pause);
+        return native_give_up(comm, args, &native, started, &result, &pause,
+                              call != NULL ? call->label : NULL);
     comm_note_native(comm, form->name);
     return ROTA_OK;
 }
@@ -240,9 +254,10 @@ static bool advance_native(rota_request *request) {
         .fingerprint = request->fingerprint,
         .send = request->staged_send != NULL ? request->staged_send : request->args.send,
         .recv = request->staged_recv != NULL ? request->staged_recv : request->args.recv};
-    struct native_wait wait = {.pause = native_no_pause};
+    struct native_wait wait = {.pause = native_no_pause, .waiting_for = -1};
     struct native_result result =
         comm->native_ops->advance(comm->native, request->form, &native, &wait);
+    request->native_waits_for = wait.waiting_for;
     if (result.outcome == NATIVE_PAUSED)
         return false;
     if (result.outcome == NATIVE_DONE) {
@@ -430,9 +445,7 @@ rota_status collective_run(rota_comm *comm, const struct call_args *args, const 
     const struct native_form *form = form_of_call(comm, args, spec, bytes, call);
     rota_status status;
     if (form != NULL) {
-        status =
-            run_native(comm, args, form, spec, bytes,
-                       call != NULL && call->timeout_ms > 0 ? call->timeout_ms : comm->timeout_ms);
+        status = run_native(comm, args, form, spec, bytes, call);
         release(comm);
     } else {
         status = start(comm, args, spec, call);

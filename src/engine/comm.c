@@ -237,6 +237,15 @@ static void expire(rota_request *request) {
             ranks[count++] = request->args.root;
     } else if (request == TAILQ_FIRST(&comm->queue)) {
         count = executor_awaited(comm->executor, ranks, ROTA_ERROR_MAX_CULPRITS);
+        if (request->stage == REQUEST_NATIVE && request->native_waits_for >= 0)
+            ranks[count++] = request->native_waits_for;
+    }
+    int stray =
+        request->stage == REQUEST_NATIVE ? executor_stray(comm->executor, request->sequence) : -1;
+    if (stray >= 0) {
+        collective_raise_stray(request, stray);
+        comm_fail(comm, error_record());
+        return;
     }
     char list[160] = "";
     size_t n = 0;

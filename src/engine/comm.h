@@ -49,6 +49,7 @@ struct rota_request {
     enum request_stage stage;
     bool may_be_native;
     const struct native_form *form;  /* a native form runs it */
+    int native_waits_for;            /* rank that the form waited for last, or -1 */
     void *staged_send, *staged_recv; /* host copies, see staging.h */
     struct staging_copy *copy;       /* under way */
     struct p2p_state p2p;

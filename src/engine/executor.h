@@ -17,6 +17,9 @@ void executor_cancel(struct executor *executor);
 int executor_poll_memory(struct executor *executor);
 /* Peers whose messages are awaited, at most max; for error records. */
 int executor_awaited(const struct executor *executor, int *ranks, int max);
+/* While a native form runs call `sequence`: a rank that has sent messages of that call, so that it
+ * runs it by a schedule; -1 when there is none. Inside the domain. */
+int executor_stray(struct executor *executor, uint64_t sequence);
 /* Whether the algorithm can run within the transports' message size on this communicator. */
 bool executor_fits(const rota_comm *comm, const struct algorithm *algorithm, rota_kind kind,
                    size_t partial_size);

@@ -31,6 +31,7 @@ rota_request *request_create(rota_comm *comm, const struct call_args *args, cons
     request->deadline_ns = clock_deadline(timeout);
     request->record = (rota_error)ROTA_ERROR_INIT;
     request->record.peer = -1;
+    request->native_waits_for = -1;
     LIST_INSERT_HEAD(&comm->requests, request, comm_entry);
     if (request->deadline_ns < comm->job->next_scan_ns)
         comm->job->next_scan_ns = request->deadline_ns;
