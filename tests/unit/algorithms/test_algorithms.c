@@ -154,6 +154,11 @@ Test(algorithms, double_binary_tree_large) {
     check_large("double_binary_tree");
 }
 
+Test(algorithms, knomial_large) {
+    check_large("binomial");
+    check_large("knomial");
+}
+
 Test(algorithms, rounds_of_known_cases) {
     const struct {
         const char *name;
@@ -171,6 +176,9 @@ Test(algorithms, rounds_of_known_cases) {
         {"direct", ROTA_KIND_ALL_REDUCE, 8, 1},
         {"direct_two_shot", ROTA_KIND_ALL_REDUCE, 8, 2},
         {"pairwise", ROTA_KIND_ALL_TO_ALL, 8, 7},
+        {"knomial", ROTA_KIND_BROADCAST, 16, 2},
+        {"knomial", ROTA_KIND_REDUCE, 17, 3},
+        {"knomial", ROTA_KIND_BARRIER, 4, 2},
         {"double_binary_tree", ROTA_KIND_BROADCAST, 2, 1},
         {"double_binary_tree", ROTA_KIND_REDUCE, 8, 7},
         {"double_binary_tree", ROTA_KIND_ALL_REDUCE, 8, 11},
@@ -232,7 +240,7 @@ Test(algorithms, table_and_names) {
         cr_expect_not(algorithm_can(a, (rota_kind)99, 2));
         cr_expect_not(algorithm_can(a, ROTA_KIND_ALL_REDUCE, 0));
     }
-    cr_expect_eq(count, 7);
+    cr_expect_eq(count, 8);
     cr_expect_null(algorithm_at(-1));
     cr_expect_null(algorithm_find("rings"));
     cr_expect_null(algorithm_find(NULL));
@@ -270,8 +278,8 @@ Test(algorithms, refuse_what_they_cannot) {
 
 /* Time in proportion to the steps: a rank of a million builds its few steps at once. */
 Test(algorithms, a_million_ranks, .timeout = 20) {
-    const char *names[] = {"recursive_doubling", "binomial"};
-    for (size_t i = 0; i < 2; i++) {
+    const char *names[] = {"recursive_doubling", "binomial", "knomial", "double_binary_tree"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct sched *s = NULL;
         struct algorithm_request q = {ROTA_KIND_ALL_REDUCE, 1000000, 654321, -1, false, 1, NULL};
         cr_assert_eq(algorithm_build(algorithm_find(names[i]), &q, &s), ROTA_OK);
