@@ -6,11 +6,15 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_C_VISIBILITY_PRESET hidden)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
-if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Build type" FORCE)
 endif()
-option(ROTA_TESTS "Build the tests" ON)
-option(ROTA_WERROR "Treat warnings as errors" ON)
+# A project that takes rota in by add_subdirectory wants the library alone.
+include(CMakeDependentOption)
+option(ROTA_PROGRAMS "Build the command, the benchmark and the examples" ${PROJECT_IS_TOP_LEVEL})
+cmake_dependent_option(ROTA_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL} ROTA_PROGRAMS OFF)
+option(ROTA_INSTALL "Make the targets install and uninstall" ${PROJECT_IS_TOP_LEVEL})
+option(ROTA_WERROR "Treat warnings as errors" ${PROJECT_IS_TOP_LEVEL})
 set(ROTA_SANITIZE "" CACHE STRING "Sanitizers to build with, e.g. address,undefined or thread")
 
 add_compile_definitions(_GNU_SOURCE)

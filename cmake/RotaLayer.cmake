@@ -9,8 +9,8 @@ set(ROTA_LAYERS "" CACHE INTERNAL "all layers, in the order of their declaration
 
 function(rota_layer name prefix)
   cmake_parse_arguments(LAYER "" "" "HEADERS;SOURCES;USES;LIBRARIES" ${ARGN})
-  set(wall ${CMAKE_BINARY_DIR}/walls/${name})
-  set(inner ${CMAKE_BINARY_DIR}/walls/${name}-inner)
+  set(wall ${PROJECT_BINARY_DIR}/walls/${name})
+  set(inner ${PROJECT_BINARY_DIR}/walls/${name}-inner)
   file(REMOVE_RECURSE ${wall} ${inner})
   file(MAKE_DIRECTORY ${wall}/${prefix} ${inner})
   foreach(header ${LAYER_HEADERS})
@@ -49,7 +49,7 @@ function(rota_test_layers target)
   endforeach()
   # What tests share is included as "unit/reduce/reference.h".
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
-  set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 endfunction()
 
 # A Criterion program exits with 0 when a sanitizer reports in one of its children, so the report
