@@ -163,6 +163,10 @@ Test(algorithms, halving_doubling_large) {
     check_large("halving_doubling");
 }
 
+Test(algorithms, bruck_large) {
+    check_large("bruck");
+}
+
 Test(algorithms, rounds_of_known_cases) {
     const struct {
         const char *name;
@@ -184,6 +188,8 @@ Test(algorithms, rounds_of_known_cases) {
         {"knomial", ROTA_KIND_REDUCE, 17, 3},
         {"knomial", ROTA_KIND_BARRIER, 4, 2},
         {"double_binary_tree", ROTA_KIND_BROADCAST, 2, 1},
+        {"bruck", ROTA_KIND_ALL_GATHER, 9, 4},
+        {"bruck", ROTA_KIND_ALL_TO_ALL, 8, 3},
         {"halving_doubling", ROTA_KIND_ALL_REDUCE, 8, 6},
         {"halving_doubling", ROTA_KIND_ALL_REDUCE, 9, 8},
         {"double_binary_tree", ROTA_KIND_REDUCE, 8, 7},
@@ -246,7 +252,7 @@ Test(algorithms, table_and_names) {
         cr_expect_not(algorithm_can(a, (rota_kind)99, 2));
         cr_expect_not(algorithm_can(a, ROTA_KIND_ALL_REDUCE, 0));
     }
-    cr_expect_eq(count, 9);
+    cr_expect_eq(count, 10);
     cr_expect_null(algorithm_at(-1));
     cr_expect_null(algorithm_find("rings"));
     cr_expect_null(algorithm_find(NULL));
