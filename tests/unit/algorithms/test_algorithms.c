@@ -52,7 +52,7 @@ static int for_all(check_fn *check) {
 
 /* Which results are the canonical tree, as the documentation promises. */
 static bool promises_canonical(const struct algorithm *a) {
-    static const char *const others[] = {"ring", "pairwise", "double_binary_tree"};
+    static const char *const others[] = {"ring", "pairwise", "double_binary_tree", "pat"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strcmp(a->name, others[i]) == 0)
             return false;
@@ -167,6 +167,10 @@ Test(algorithms, bruck_large) {
     check_large("bruck");
 }
 
+Test(algorithms, pat_large) {
+    check_large("pat");
+}
+
 Test(algorithms, rounds_of_known_cases) {
     const struct {
         const char *name;
@@ -190,6 +194,7 @@ Test(algorithms, rounds_of_known_cases) {
         {"double_binary_tree", ROTA_KIND_BROADCAST, 2, 1},
         {"bruck", ROTA_KIND_ALL_GATHER, 9, 4},
         {"bruck", ROTA_KIND_ALL_TO_ALL, 8, 3},
+        {"pat", ROTA_KIND_REDUCE_SCATTER, 17, 5},
         {"halving_doubling", ROTA_KIND_ALL_REDUCE, 8, 6},
         {"halving_doubling", ROTA_KIND_ALL_REDUCE, 9, 8},
         {"double_binary_tree", ROTA_KIND_REDUCE, 8, 7},
@@ -252,7 +257,7 @@ Test(algorithms, table_and_names) {
         cr_expect_not(algorithm_can(a, (rota_kind)99, 2));
         cr_expect_not(algorithm_can(a, ROTA_KIND_ALL_REDUCE, 0));
     }
-    cr_expect_eq(count, 10);
+    cr_expect_eq(count, 11);
     cr_expect_null(algorithm_at(-1));
     cr_expect_null(algorithm_find("rings"));
     cr_expect_null(algorithm_find(NULL));
