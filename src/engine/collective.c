@@ -157,8 +157,8 @@ static void request_of_call(rota_request *request, rota_comm *comm, const struct
 
 rota_status collective_raise_stray(const rota_request *request, int peer) {
     return request_raise(request, ROTA_ERR_MISMATCH, peer,
-                         "rank %d is in another call: it runs a schedule where this one runs a "
-                         "native form (operation, count, type, operator, algorithm must agree)",
+                         "rank %d is in another call: it sent a message that this one does not "
+                         "expect (operation, count, type, operator, root, algorithm must agree)",
                          peer);
 }
 
@@ -174,7 +174,7 @@ static rota_status native_give_up(rota_comm *comm, const struct call_args *args,
     if (label != NULL)
         snprintf(request->label, sizeof(request->label), "%s", label);
     domain_enter(&comm->job->domain);
-    int stray = pause->expired ? executor_stray(comm->executor, native->sequence) : -1;
+    int stray = pause->expired ? executor_stray(comm->executor, native->sequence, 0, true) : -1;
     rota_status status =
         stray >= 0 ? collective_raise_stray(request, stray)
                    : native_failed(comm, request, result, pause->wait.waiting_for, pause->expired);

@@ -15,7 +15,7 @@ void collective_next(rota_comm *comm);
 bool collective_poll(rota_request *request);
 /* Whether this rank's buffers are the in-place form of the kind. */
 bool collective_in_place(const rota_comm *comm, const struct call_args *args, size_t element_size);
-/* Raises that a rank runs this request's call by a schedule, where this one runs a native form. */
+/* Raises that a message of the rank contradicts this request's call. */
 rota_status collective_raise_stray(const rota_request *request, int peer);
 
 #endif

@@ -240,8 +240,11 @@ static void expire(rota_request *request) {
         if (request->stage == REQUEST_NATIVE && request->native_waits_for >= 0)
             ranks[count++] = request->native_waits_for;
     }
-    int stray =
-        request->stage == REQUEST_NATIVE ? executor_stray(comm->executor, request->sequence) : -1;
+    int stray = -1;
+    if (request == TAILQ_FIRST(&comm->queue) &&
+        (request->stage == REQUEST_NATIVE || request->stage == REQUEST_RUNNING))
+        stray = executor_stray(comm->executor, request->sequence, request->fingerprint,
+                               request->stage == REQUEST_NATIVE);
     if (stray >= 0) {
         collective_raise_stray(request, stray);
         comm_fail(comm, error_record());
