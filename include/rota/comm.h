@@ -33,8 +33,7 @@ typedef struct rota_config {
     const char *name; /* of the communicator, in error records; NULL = "world" */
 } rota_config;
 
-#define ROTA_CONFIG_INIT                                                                           \
-    { .size = sizeof(rota_config) }
+#define ROTA_CONFIG_INIT ROTA_SIZED(rota_config)
 
 /* Joins a job and makes its communicator. `config` NULL or with nranks = 0 finds rank, size and
  * rendezvous in the environment: ROTA_RANK/ROTA_SIZE/ROTA_ROOT (`rota run` sets them), then

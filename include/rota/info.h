@@ -21,8 +21,7 @@ typedef struct rota_setting_info {
     bool must_agree;   /* ranks must hold the same value */
 } rota_setting_info;
 
-#define ROTA_SETTING_INFO_INIT                                                                     \
-    { .size = sizeof(rota_setting_info) }
+#define ROTA_SETTING_INFO_INIT ROTA_SIZED(rota_setting_info)
 
 /* Number of settings, and the i-th of them. Errors: ROTA_ERR_ARGUMENT (index, NULL, size). */
 ROTA_API int rota_setting_count(void);
@@ -67,8 +66,7 @@ typedef struct rota_counters {
     char last_algorithm[32]; /* of the last collective: "ring", "shm-one-shot", ... */
 } rota_counters;
 
-#define ROTA_COUNTERS_INIT                                                                         \
-    { .size = sizeof(rota_counters) }
+#define ROTA_COUNTERS_INIT ROTA_SIZED(rota_counters)
 
 /* Copies the counters of the communicator's job. Any thread. */
 ROTA_API rota_status rota_comm_counters(const rota_comm *comm, rota_counters *counters);

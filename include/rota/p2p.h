@@ -18,8 +18,7 @@ typedef struct rota_recv_info {
     size_t count; /* elements received, at most the count of the buffer */
 } rota_recv_info;
 
-#define ROTA_RECV_INFO_INIT                                                                        \
-    { .size = sizeof(rota_recv_info) }
+#define ROTA_RECV_INFO_INIT ROTA_SIZED(rota_recv_info)
 
 /* Sends count elements to rank `dest` under `tag` (0 ... 2^31 - 1). Up to 4 KiB it returns without
  * waiting for the receiver as long as few messages are outstanding on that tag; above, it may wait

@@ -44,14 +44,14 @@ typedef struct rota_verdict {
     uint64_t messages, steps; /* over all ranks */
 } rota_verdict;
 
-#define ROTA_VERDICT_INIT                                                                          \
-    { .size = sizeof(rota_verdict) }
+#define ROTA_VERDICT_INIT ROTA_SIZED(rota_verdict)
 
 /* Runs all ranks symbolically, exactly, with one send and one receive per lane in flight and
  * channels that hold nothing. Errors: ROTA_ERR_ARGUMENT, ROTA_ERR_MEMORY; a fault is no error of
  * the call. */
 ROTA_API rota_status rota_schedule_verify(const rota_schedule *schedule, rota_verdict *verdict);
 
+/* Frees a schedule. NULL is harmless. */
 ROTA_API void rota_schedule_free(rota_schedule *schedule);
 
 #ifdef __cplusplus

@@ -21,6 +21,19 @@ extern "C" {
 /* Marks what the shared library exports. */
 #define ROTA_API __attribute__((visibility("default")))
 
+/* Value of a struct that begins with its size: that size, and zero in all else. */
+#ifdef __cplusplus
+#define ROTA_SIZED(type)                                                                           \
+    [] {                                                                                           \
+        type sized = type();                                                                       \
+        sized.size = sizeof(type);                                                                 \
+        return sized;                                                                              \
+    }()
+#else
+#define ROTA_SIZED(type)                                                                           \
+    { .size = sizeof(type) }
+#endif
+
 /* Outcome of a call. The numbers are part of the ABI: new codes are added at the end. */
 typedef enum rota_status {
     ROTA_OK = 0,
@@ -64,8 +77,7 @@ typedef struct rota_error {
     char message[ROTA_ERROR_MAX_MESSAGE];
 } rota_error;
 
-#define ROTA_ERROR_INIT                                                                            \
-    { .size = sizeof(rota_error) }
+#define ROTA_ERROR_INIT ROTA_SIZED(rota_error)
 
 /* Name of a status, e.g. "timeout"; never NULL, also for numbers that are no status. */
 ROTA_API const char *rota_status_name(rota_status status);

@@ -92,8 +92,7 @@ typedef struct rota_call {
     uint32_t flags; /* reserved: must be 0 */
 } rota_call;
 
-#define ROTA_CALL_INIT                                                                             \
-    { .size = sizeof(rota_call) }
+#define ROTA_CALL_INIT ROTA_SIZED(rota_call)
 
 #ifdef __cplusplus
 }
