@@ -29,7 +29,7 @@ void ranks_failed(const char *file, int line, const char *format, ...) {
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    if (atomic_fetch_add(&failures, 1) < 20)
+    if (atomic_fetch_add(&failures, 1) < 60)
         printf("  %s:%d (%s): %s\n", file, line, taken->name, text);
     fflush(stdout);
 }

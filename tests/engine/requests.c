@@ -167,8 +167,8 @@ static void chain_body(const struct rank *rank) {
     int64_t until = now_ms() + 15000;
     while (atomic_load(&chain.ended) < CHAIN && now_ms() < until)
         sleep_ms(1);
-    CHECK(atomic_load(&chain.ended) == CHAIN && atomic_load(&chain.errors) == 0, "%d ended, %d errors",
-          atomic_load(&chain.ended), atomic_load(&chain.errors));
+    CHECK(atomic_load(&chain.ended) == CHAIN && atomic_load(&chain.errors) == 0,
+          "%d ended, %d errors", atomic_load(&chain.ended), atomic_load(&chain.errors));
     for (int i = 0; i < chain.started; i++) {
         CHECK_OK(rota_request_wait(chain.requests[i], 0));
         CHECK_OK(rota_request_free(chain.requests[i]));
