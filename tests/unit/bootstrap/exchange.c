@@ -354,7 +354,7 @@ Test(exchange, by_callback_that_fails) {
  */
 
 static void run_torch(const char *agent, bool store_there) {
-    static char port[32], rank[4][16];
+    static char port[32], rank[4][32];
     int number = free_port();
     struct rank_spec *specs = specs_for(4, 10000);
     int store = -1;
