@@ -42,7 +42,7 @@ static void end(rota_request *request, rota_status expected) {
 static void c41_send_first_body(const struct rank *rank) {
     const size_t count = *(const size_t *)rank->arg;
     int other = 1 - rank->rank;
-    int32_t *out = malloc(count * sizeof(*out)), *in = calloc(count, sizeof(*in));
+    int32_t *out = calloc(count, sizeof(*out)), *in = calloc(count, sizeof(*in));
     for (size_t i = 0; i < count; i++)
         out[i] = (int32_t)i + rank->rank;
     int64_t began = now_ms();
@@ -68,7 +68,7 @@ static void c41_ring_body(const struct rank *rank) {
     const size_t count = *(const size_t *)rank->arg;
     int next = (rank->rank + 1) % rank->nranks,
         before = (rank->rank + rank->nranks - 1) % rank->nranks;
-    int32_t *out = malloc(count * sizeof(*out)), *in = calloc(count, sizeof(*in));
+    int32_t *out = calloc(count, sizeof(*out)), *in = calloc(count, sizeof(*in));
     for (size_t i = 0; i < count; i++)
         out[i] = (int32_t)i * (rank->rank + 1);
     rota_request *sending = send_later(rank->comm, out, count, next, 4);
@@ -129,7 +129,7 @@ static void C42_messages_match_in_order(void) {
 /* A message that is too long ends its receive only. */
 static void truncated_body(const struct rank *rank) {
     static const size_t sizes[] = {10, 5000, 150000};
-    int32_t *data = malloc(150000 * sizeof(*data));
+    int32_t *data = calloc(150000, sizeof(*data));
     for (int s = 0; s < 3; s++) {
         if (rank->rank == 0) {
             for (size_t i = 0; i < sizes[s]; i++)
@@ -209,7 +209,7 @@ static void tags_are_independent(void) {
 /* Everybody sends to rank 0, which takes what comes; each sender's order is kept. */
 static void any_source_body(const struct rank *rank) {
     enum { EACH = 60, ROOM = 3000 };
-    int32_t *message = malloc(ROOM * sizeof(*message));
+    int32_t *message = calloc(ROOM, sizeof(*message));
     if (rank->rank != 0) {
         for (int m = 0; m < EACH; m++) {
             size_t count = m % 7 == 0 ? ROOM : 2;
