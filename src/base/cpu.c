@@ -57,6 +57,15 @@ bool cpu_isa_available(enum cpu_isa isa) {
     }
 }
 
+bool cpu_fast_strings(void) {
+#if defined(__x86_64__)
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & (1u << 9)) != 0;
+#else
+    return false;
+#endif
+}
+
 enum cpu_isa cpu_isa_best(void) {
     static const enum cpu_isa order[] = {CPU_AVX512, CPU_AVX2, CPU_NEON};
     for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++)

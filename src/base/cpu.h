@@ -13,6 +13,10 @@ enum cpu_isa cpu_isa_best(void);
 bool cpu_isa_available(enum cpu_isa isa);
 const char *cpu_isa_name(enum cpu_isa isa);
 
+/* Whether `rep movsb` is the processor's own fast copy (x86: ERMS). It writes whole cache lines
+ * without fetching them first, which matters where another core holds them. */
+bool cpu_fast_strings(void);
+
 /* Cores that this process may use: affinity mask, cut by the cgroup's CPU quota; at least 1. */
 int cpu_usable_cores(void);
 /* The quota part of it, in cores rounded up, 0 where there is none: read from a file in the form of

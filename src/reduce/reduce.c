@@ -10,6 +10,7 @@
 #include "reduce/reduce.h"
 #include "base/error.h"
 #include "kernels.h"
+#include <stdatomic.h>
 #include <string.h>
 
 /* Scratch of a block: well inside a first-level cache of 32 KiB, and small for any stack. */
@@ -225,3 +226,30 @@ void reduce_copy(enum cpu_isa isa, void *dst, const void *src, size_t bytes) {
     (void)isa;
     reduce_copy_scalar(dst, src, bytes);
 }
+
+#if defined(__x86_64__)
+/* Below, the start of a string move costs more than it saves. */
+#define STRING_MOVE_BYTES 512
+
+static bool string_moves_are_fast(void) {
+    static _Atomic int known; /* 0 not asked yet, 1 no, 2 yes; all threads come to the same */
+    int value = atomic_load_explicit(&known, memory_order_relaxed);
+    if (value == 0) {
+        value = cpu_fast_strings() ? 2 : 1;
+        atomic_store_explicit(&known, value, memory_order_relaxed);
+    }
+    return value == 2;
+}
+
+void reduce_publish(enum cpu_isa isa, void *dst, const void *src, size_t bytes) {
+    if (bytes < STRING_MOVE_BYTES || !string_moves_are_fast()) {
+        reduce_copy(isa, dst, src, bytes);
+        return;
+    }
+    __asm__ volatile("rep movsb" : "+D"(dst), "+S"(src), "+c"(bytes) : : "memory");
+}
+#else
+void reduce_publish(enum cpu_isa isa, void *dst, const void *src, size_t bytes) {
+    reduce_copy(isa, dst, src, bytes);
+}
+#endif

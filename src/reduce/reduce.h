@@ -43,6 +43,11 @@ size_t reduce_partial_size(rota_dtype dtype, rota_op op);
 void reduce_run(const struct reduce_spec *spec, void *dst, bool finish,
                 const struct reduce_operand *operands, size_t noperands, size_t count);
 
+/* Copies into memory whose lines another core has read last, or holds: by the processor's string
+ * move where that is fast, since it takes whole lines over without fetching them. Measured between
+ * two cores of an EPYC (Zen 5): 44 GB/s against 8 GB/s by vector stores. */
+void reduce_publish(enum cpu_isa isa, void *dst, const void *src, size_t bytes);
+
 /* Copies bytes another core has probably just written: wide loads with a prefetch ahead. */
 void reduce_copy(enum cpu_isa isa, void *dst, const void *src, size_t bytes);
 

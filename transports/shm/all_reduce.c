@@ -34,7 +34,7 @@ static const struct native_form form_two_shot = {"shm-two-shot", "direct_two_sho
  * but waits for all members a second time. Measured for two members: equal at 32 to 64 KiB; for
  * more the limit keeps what is read at about that. */
 static size_t one_shot_limit(int n) {
-    return n <= 2 ? 32768 : n <= 4 ? 16384 : n <= 8 ? 8192 : 4096;
+    return n <= 2 ? 65536 : n <= 4 ? 16384 : n <= 8 ? 8192 : 4096;
 }
 
 const struct native_form *shm_native_query(const struct native_group *group, rota_kind kind,
@@ -226,8 +226,8 @@ static struct native_result run_one_shot(struct native_group *group, const struc
                                          struct native_wait *wait) {
     if (!group->running) {
         line_begin(group, call);
-        reduce_copy(call->spec->isa, group->area->slot[group->sequence & 1], call->send,
-                    call->bytes);
+        reduce_publish(call->spec->isa, group->area->slot[group->sequence & 1], call->send,
+                       call->bytes);
         line_publish(group);
     }
     struct native_result result = lines_wait(group, call, wait);
@@ -288,8 +288,8 @@ static void stage(struct native_group *group, const struct native_call *call, si
     size_t own = chunk_at(&slice, group->self, &begin);
     if (own == 0)
         begin = bytes;
-    reduce_copy(call->spec->isa, to, from, begin);
-    reduce_copy(call->spec->isa, to + begin + own, from + begin + own, bytes - begin - own);
+    reduce_publish(call->spec->isa, to, from, begin);
+    reduce_publish(call->spec->isa, to + begin + own, from + begin + own, bytes - begin - own);
     /* Release: partner is wait_for in reduce_step. */
     atomic_store_explicit(&group->area->staged.slices, number + 1, memory_order_release);
     if (index == 0)
@@ -308,15 +308,18 @@ static void reduce_chunk(struct native_group *group, const struct native_call *c
     uint8_t *result = group->staging->result[number & 1];
     const uint8_t *send = (const uint8_t *)call->send + at;
     if (group->n == 2) {
-        reduce_pair(call->spec, recv, result, send,
+        reduce_pair(call->spec, recv, NULL, send,
                     group->members[!group->self].staging->stage[number & 1] + begin, count);
-        return;
+    } else {
+        for (int i = 0; i < group->n; i++)
+            group->operands[i] = (struct reduce_operand){
+                .data =
+                    i == group->self ? send : group->members[i].staging->stage[number & 1] + begin};
+        reduce_run(call->spec, recv, true, group->operands, (size_t)group->n, count);
     }
-    for (int i = 0; i < group->n; i++)
-        group->operands[i] = (struct reduce_operand){
-            .data = i == group->self ? send : group->members[i].staging->stage[number & 1] + begin};
-    reduce_run(call->spec, result, true, group->operands, (size_t)group->n, count);
-    reduce_copy(call->spec->isa, recv, result, bytes);
+    /* A second pass over lines that are in this core's cache beats storing to lines that are not.
+     */
+    reduce_publish(call->spec->isa, result, recv, bytes);
 }
 
 static enum native_outcome reduce_step(struct native_group *group, const struct native_call *call,

@@ -137,7 +137,7 @@ struct shm_group_counter {
     uint8_t unused[120];
 };
 
-#define SHM_ONE_SHOT_BYTES 32768
+#define SHM_ONE_SHOT_BYTES 65536
 #define SHM_STAGE_BYTES (512 * 1024)                      /* of one slice of all chunks */
 #define SHM_RESULT_BYTES (SHM_STAGE_BYTES / 2 + SHM_PAGE) /* of one rank's chunk of a slice */
 
