@@ -30,6 +30,7 @@ rota_status domain_init(struct domain *domain, const struct doorbell *bell, bool
     pthread_mutex_init(&domain->sleepers->lock, NULL);
     pthread_mutex_init(&domain->lock, NULL);
     atomic_init(&domain->wanted, 0);
+    atomic_init(&domain->waiters, 0);
     atomic_init(&domain->sleeps, 0);
     domain->bell = *bell;
     domain->spin_turns = crowded ? SPIN_TURNS_CROWDED : SPIN_TURNS;

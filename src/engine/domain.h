@@ -15,7 +15,8 @@
 
 struct domain {
     pthread_mutex_t lock;
-    _Atomic int wanted; /* threads that wait for the lock: whoever polls inside lets them in */
+    _Atomic int wanted;  /* threads that wait for the lock: whoever polls inside lets them in */
+    _Atomic int waiters; /* threads blocked on a request: they progress, so nobody else need */
     struct doorbell bell;
     int watched[8]; /* descriptors of transports that sleepers watch */
     int nwatched;

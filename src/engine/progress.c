@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "engine/comm.h"
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -16,16 +17,18 @@
 
 /* Polls without an event before it sleeps: it shares the cores with its users' computation. */
 #define IDLE_POLLS 32
-/* Longest sleep, so that deadlines are looked at. */
+/* Longest sleep, so that deadlines are looked at; and while a job's own callers progress it. */
 #define SLEEP_MS 50
+#define LEFT_TO_WAITERS_MS 1
 
 /* A job that the thread serves. */
 struct served {
     struct job *job;
     struct doorbell_sleeper *sleeper;
-    bool busy; /* the thread is inside; forget waits */
-    bool gone; /* being forgotten */
-    bool dead; /* forgotten by the thread itself: it frees it after its visit */
+    bool armed; /* its doorbell, by the thread */
+    bool busy;  /* the thread is inside; forget waits */
+    bool gone;  /* being forgotten */
+    bool dead;  /* forgotten by the thread itself: it frees it after its visit */
     struct served *next;
 };
 
@@ -37,6 +40,7 @@ static struct {
     bool running;
     bool stop;
     int command_fd, epoll_fd;
+    _Atomic bool brief; /* the thread's own: the next sleep is short */
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER,
            .quiet = PTHREAD_COND_INITIALIZER,
            .command_fd = -1,
@@ -64,8 +68,17 @@ static bool serve(struct served *served) {
     return moved;
 }
 
+/* Has work, and nobody blocked on it who progresses anyway: two that poll would only take the
+ * domain and the core from each other. */
 static bool wants(const struct served *served) {
-    return atomic_load_explicit(&served->job->background, memory_order_acquire) > 0;
+    return atomic_load_explicit(&served->job->background, memory_order_acquire) > 0 &&
+           atomic_load_explicit(&served->job->domain.waiters, memory_order_relaxed) == 0;
+}
+
+/* Has work that is left to its waiters: look again soon, they may be gone. */
+static bool left_to_waiters(const struct served *served) {
+    return atomic_load_explicit(&served->job->background, memory_order_acquire) > 0 &&
+           atomic_load_explicit(&served->job->domain.waiters, memory_order_relaxed) > 0;
 }
 
 enum pass { PASS_SERVE, PASS_ARM, PASS_DISARM };
@@ -77,6 +90,11 @@ static bool visit(struct served *served, enum pass pass) {
         return wants(served) && serve(served);
     case PASS_ARM: {
         bool busy = false;
+        if (left_to_waiters(served)) {
+            atomic_store_explicit(&state.brief, true, memory_order_relaxed);
+            return false;
+        }
+        served->armed = true;
         doorbell_arm(&job->domain.bell);
         if (wants(served) && domain_try_enter(&job->domain)) {
             busy = !job->domain.arm(job) || job_progress(job) > 0;
@@ -85,7 +103,9 @@ static bool visit(struct served *served, enum pass pass) {
         return busy;
     }
     default:
-        doorbell_disarm(&job->domain.bell);
+        if (served->armed)
+            doorbell_disarm(&job->domain.bell);
+        served->armed = false;
         return false;
     }
 }
@@ -146,7 +166,8 @@ static void drain_sleeper(const void *sleeper) {
 
 static void sleep_until_event(void) {
     struct epoll_event events[8];
-    int n = epoll_wait(state.epoll_fd, events, 8, SLEEP_MS);
+    bool brief = atomic_exchange_explicit(&state.brief, false, memory_order_relaxed);
+    int n = epoll_wait(state.epoll_fd, events, 8, brief ? LEFT_TO_WAITERS_MS : SLEEP_MS);
     for (int i = 0; i < n; i++) {
         uint64_t value = 0;
         if (events[i].data.ptr == NULL) {
@@ -169,6 +190,8 @@ static void *run(void *unused) {
                 sleep_until_event();
             visit_all(PASS_DISARM);
             idle = 0;
+        } else {
+            sched_yield(); /* the caller that this thread works for may want the core */
         }
     }
     return NULL;

@@ -164,13 +164,16 @@ bool request_wait(rota_request *request, int64_t deadline_ns) {
     struct job *job = request->job;
     struct domain_wait wait = {0};
     int64_t until = request->deadline_ns < deadline_ns ? request->deadline_ns : deadline_ns;
-    while (!is_done(request)) {
+    bool passed = false;
+    /* Partner: the progress thread, which leaves a job with waiters to them. */
+    atomic_fetch_add_explicit(&job->domain.waiters, 1, memory_order_relaxed);
+    while (!passed && !is_done(request)) {
         domain_pause(&job->domain, &wait, is_done, request, until);
         job_run_callbacks(job);
-        if (deadline_ns != CLOCK_NEVER && clock_passed(deadline_ns))
-            return is_done(request);
+        passed = deadline_ns != CLOCK_NEVER && clock_passed(deadline_ns);
     }
-    return true;
+    atomic_fetch_sub_explicit(&job->domain.waiters, 1, memory_order_relaxed);
+    return is_done(request);
 }
 
 void request_release(rota_request *request) {
