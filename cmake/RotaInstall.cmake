@@ -70,3 +70,17 @@ macro(rota_install_command target)
     set_target_properties(${target} PROPERTIES INSTALL_RPATH "\$ORIGIN/${rota_to_libdir}")
   endif()
 endmacro()
+
+# The manual, where there is a Python to write it from the headers and the documents.
+find_package(Python3 COMPONENTS Interpreter)
+if(Python3_Interpreter_FOUND)
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/rota/*.h
+       ${PROJECT_SOURCE_DIR}/docs/*.md)
+  add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/man.stamp
+    COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/cmake/man_pages.py
+            ${PROJECT_VERSION} ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/man
+    COMMAND ${CMAKE_COMMAND} -E touch ${PROJECT_BINARY_DIR}/man.stamp
+    DEPENDS ${PROJECT_SOURCE_DIR}/cmake/man_pages.py ${sources} VERBATIM)
+  add_custom_target(rota_man ALL DEPENDS ${PROJECT_BINARY_DIR}/man.stamp)
+  install(DIRECTORY ${PROJECT_BINARY_DIR}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR} OPTIONAL)
+endif()

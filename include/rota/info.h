@@ -57,6 +57,7 @@ typedef struct rota_transport_counters {
     uint64_t native_calls;                         /* collectives that a native form ran */
 } rota_transport_counters;
 
+/* What the communicator's job has done so far, as this rank saw it. */
 typedef struct rota_counters {
     size_t size;
     int transport_count;

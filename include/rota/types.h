@@ -67,6 +67,7 @@ ROTA_API rota_status rota_dtype_parse(const char *name, rota_dtype *dtype);
 ROTA_API rota_status rota_op_parse(const char *name, rota_op *op);
 ROTA_API rota_status rota_kind_parse(const char *name, rota_kind *kind);
 
+/* Handles of communicators and of operations that go on while the caller computes. */
 typedef struct rota_comm rota_comm;
 typedef struct rota_request rota_request;
 
