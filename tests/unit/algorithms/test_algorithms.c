@@ -9,13 +9,16 @@
 
 enum { LARGEST = 17 };
 
+/* What build() tells of the machine. */
+static const struct algorithm_topology *grouping;
+
 static struct sched **build(const struct algorithm *a, rota_kind kind, int n, int root,
                             int in_place) {
     struct sched **ranks = calloc((size_t)n, sizeof(struct sched *));
     cr_assert(ranks);
     for (int r = 0; r < n; r++) {
-        struct algorithm_request q = {kind, n,   r, root, in_place == 1 || (in_place == 2 && r % 2),
-                                      1,    NULL};
+        struct algorithm_request q = {
+            kind, n, r, root, in_place == 1 || (in_place == 2 && r % 2), 1, grouping};
         cr_assert_eq(algorithm_build(a, &q, &ranks[r]), ROTA_OK, "%s", a->name);
     }
     return ranks;
@@ -67,7 +70,7 @@ static void check_proven(const struct algorithm *a, rota_kind kind, int n, int r
                  a->name, sched_kind_name(kind), n, root, in_place, sched_fault_name(v.fault),
                  v.text);
     cr_assert(v.same_on_all_ranks);
-    if (promises_canonical(a))
+    if (promises_canonical(a) && !grouping)
         cr_assert(v.canonical_tree && v.ascending, "%s %s, %d ranks, root %d", a->name,
                   sched_kind_name(kind), n, root);
     if (strcmp(a->name, "double_binary_tree") == 0 && root <= 0)
@@ -98,16 +101,28 @@ static uint32_t received(const struct sched *s) {
     return chunks;
 }
 
-/* What prices and slice sizes are computed from must be what is built. */
+/* Slice sizes are computed from bounds on messages and scratch: they must hold. */
+static void check_bounds(const struct algorithm *a, rota_kind kind, int n, struct sched **ranks) {
+    uint32_t widest = 1, scratch = 0;
+    for (int r = 0; r < n; r++) {
+        sent(ranks[r], &widest);
+        if (ranks[r]->scratch_chunks > scratch)
+            scratch = ranks[r]->scratch_chunks;
+    }
+    cr_assert_eq(widest, a->widest ? a->widest(kind, n) : 1, "%s %s, %d ranks: widest %u", a->name,
+                 sched_kind_name(kind), n, widest);
+    cr_assert_leq(scratch, a->scratch ? a->scratch(kind, n) : 0, "%s %s, %d ranks: scratch %u",
+                  a->name, sched_kind_name(kind), n, scratch);
+}
+
+/* Prices must be of what is built. */
 static void check_prices(const struct algorithm *a, rota_kind kind, int n, int root, int in_place,
                          struct sched **ranks) {
-    uint32_t busiest = 0, widest = 1, scratch = 0;
+    uint32_t busiest = 0, widest = 1;
     for (int r = 0; r < n; r++) {
         uint32_t out = sent(ranks[r], &widest), in = received(ranks[r]);
         busiest = out > busiest ? out : busiest;
         busiest = in > busiest ? in : busiest;
-        if (ranks[r]->scratch_chunks > scratch)
-            scratch = ranks[r]->scratch_chunks;
     }
     uint32_t chunks = ranks[0]->blocks * ranks[0]->chunks_per_block;
     double volume = chunks ? (double)busiest / chunks : 0;
@@ -116,10 +131,7 @@ static void check_prices(const struct algorithm *a, rota_kind kind, int n, int r
         difference = 0; /* other roots may cost less */
     cr_assert(difference < 1e-9 && difference > -1e-9, "%s %s, %d ranks: volume %g, claimed %g",
               a->name, sched_kind_name(kind), n, volume, claimed);
-    cr_assert_eq(widest, a->widest ? a->widest(kind, n) : 1, "%s %s, %d ranks: widest %u", a->name,
-                 sched_kind_name(kind), n, widest);
-    cr_assert_leq(scratch, a->scratch ? a->scratch(kind, n) : 0, "%s %s, %d ranks: scratch %u",
-                  a->name, sched_kind_name(kind), n, scratch);
+    check_bounds(a, kind, n, ranks);
     (void)in_place;
 }
 
@@ -169,6 +181,10 @@ Test(algorithms, bruck_large) {
 
 Test(algorithms, pat_large) {
     check_large("pat");
+}
+
+Test(algorithms, hierarchical_large) {
+    check_large("hierarchical");
 }
 
 Test(algorithms, rounds_of_known_cases) {
@@ -244,6 +260,103 @@ Test(algorithms, messages_do_not_depend_on_in_place) {
     for_all(check_messages);
 }
 
+/* One grouping: every kind and root, in all forms; messages, bounds, and whether the results are
+ * the canonical tree. */
+static void check_grouping(const int *group_of, int n, int ngroups, bool canonical) {
+    const struct algorithm *a = algorithm_find("hierarchical");
+    const struct algorithm_topology topology = {ngroups, group_of};
+    grouping = &topology;
+    for (int kind = 0; kind <= ROTA_KIND_BARRIER; kind++) {
+        if (!algorithm_can(a, (rota_kind)kind, n))
+            continue;
+        bool rooted = sched_kind_rooted((rota_kind)kind);
+        for (int root = rooted ? 0 : -1; root < (rooted ? n : 0); root++)
+            for (int in_place = 0; in_place < 3; in_place++) {
+                struct sched **ranks = build(a, (rota_kind)kind, n, root, in_place);
+                check_proven(a, (rota_kind)kind, n, root, in_place, ranks);
+                check_messages(a, (rota_kind)kind, n, root, in_place, ranks);
+                check_bounds(a, (rota_kind)kind, n, ranks);
+                struct sched_verdict v;
+                cr_assert_eq(sched_verify(ranks, n, NULL, &v), ROTA_OK);
+                cr_assert(!canonical || v.canonical_tree, "%s", sched_kind_name((rota_kind)kind));
+                release(ranks, n);
+            }
+    }
+    grouping = NULL;
+}
+
+Test(algorithms, hierarchical_groupings) {
+    static const struct {
+        int n, ngroups;
+        bool canonical;
+        int group_of[16];
+    } rows[] = {
+        {4, 2, true, {0, 0, 1, 1}},
+        {4, 2, true, {1, 1, 0, 0}},
+        {4, 2, false, {0, 1, 0, 1}},
+        {4, 2, false, {0, 1, 1, 1}},
+        {4, 2, false, {0, 0, 0, 1}},
+        {5, 2, false, {0, 0, 0, 1, 1}},
+        {5, 2, false, {1, 0, 1, 0, 1}},
+        {5, 3, false, {2, 0, 1, 2, 0}},
+        {3, 2, true, {0, 0, 1}},
+        {3, 3, true, {2, 0, 1}},
+        {6, 3, true, {0, 0, 1, 1, 2, 2}},
+        {6, 2, false, {0, 0, 0, 1, 1, 1}},
+        {7, 2, true, {0, 0, 0, 0, 1, 1, 1}},
+        {7, 3, false, {0, 1, 1, 2, 2, 2, 2}},
+        {8, 1, true, {0, 0, 0, 0, 0, 0, 0, 0}},
+        {8, 8, true, {7, 6, 5, 4, 3, 2, 1, 0}},
+        {12, 3, true, {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2}},
+        {16, 4, false, {0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        check_grouping(rows[i].group_of, rows[i].n, rows[i].ngroups, rows[i].canonical);
+}
+
+/* Any grouping of any number of ranks. */
+Test(algorithms, hierarchical_random_groupings) {
+    uint32_t state = 12345;
+    for (int n = 2; n <= 33; n += n < 20 ? 1 : 7) {
+        int group_of[33], ngroups = 1 + n / 3;
+        for (int r = 0; r < n; r++) {
+            state = state * 1664525u + 1013904223u;
+            group_of[r] = r < ngroups ? ngroups - 1 - r : (int)((state >> 16) % (uint32_t)ngroups);
+        }
+        check_grouping(group_of, n, ngroups, false);
+    }
+}
+
+/* Traffic between hosts: each rank of equal hosts carries its share and not more. */
+Test(algorithms, hierarchical_traffic_between_hosts) {
+    static const int group_of[] = {0, 0, 0, 0, 1, 1, 1, 1};
+    const struct algorithm_topology topology = {2, group_of};
+    grouping = &topology;
+    struct sched **ranks = build(algorithm_find("hierarchical"), ROTA_KIND_ALL_REDUCE, 8, -1, 0);
+    for (int r = 0; r < 8; r++) {
+        uint32_t outside = 0;
+        for (uint32_t i = 0; i < ranks[r]->nsteps; i++) {
+            const struct sched_step *step = &ranks[r]->steps[i];
+            for (uint32_t k = 0; step->type == SCHED_SEND && k < step->peers.count; k++)
+                if (group_of[ranks[r]->peers[step->peers.begin + k]] != group_of[r])
+                    outside += sched_list_chunks(ranks[r], step->src);
+        }
+        cr_expect_eq(ranks[r]->chunks_per_block, 8);
+        cr_expect_eq(outside, 2, "rank %d: half of its quarter, there and back", r);
+    }
+    release(ranks, 8);
+    grouping = NULL;
+}
+
+Test(algorithms, hierarchical_refuses_groups_out_of_bounds) {
+    const int group_of[] = {0, 5, 0};
+    const struct algorithm_topology topology = {2, group_of};
+    struct sched *s = NULL;
+    struct algorithm_request q = {ROTA_KIND_BARRIER, 3, 0, -1, false, 1, &topology};
+    cr_expect_eq(algorithm_build(algorithm_find("hierarchical"), &q, &s), ROTA_ERR_ARGUMENT);
+    cr_expect_null(s);
+}
+
 Test(algorithms, table_and_names) {
     const struct algorithm *a;
     int count = 0;
@@ -257,7 +370,7 @@ Test(algorithms, table_and_names) {
         cr_expect_not(algorithm_can(a, (rota_kind)99, 2));
         cr_expect_not(algorithm_can(a, ROTA_KIND_ALL_REDUCE, 0));
     }
-    cr_expect_eq(count, 11);
+    cr_expect_eq(count, 12);
     cr_expect_null(algorithm_at(-1));
     cr_expect_null(algorithm_find("rings"));
     cr_expect_null(algorithm_find(NULL));
