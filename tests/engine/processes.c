@@ -136,7 +136,8 @@ Test(processes, C81_failed_init_leaves_nothing) {
             threads = count_in("task");
         }
     }
-    cr_assert_eq(count_in("fd"), descriptors);
+    cr_assert(count_in("fd") <= descriptors, "%d descriptors, then %d", descriptors,
+              count_in("fd"));
     cr_assert_eq(count_in("task"), threads);
     cr_assert_null(comm);
 }
