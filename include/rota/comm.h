@@ -58,6 +58,24 @@ ROTA_API rota_status rota_comm_finalize(rota_comm *comm, const rota_call *call);
  * harmless. A second destroy of the same pointer is ROTA_ERR_ARGUMENT, not a crash. */
 ROTA_API rota_status rota_comm_destroy(rota_comm *comm);
 
+#define ROTA_COLOR_UNDEFINED (-1)
+
+/* Splits a communicator: ranks that pass the same color (0 or more) get a communicator of their
+ * own, ordered by (key, rank). ROTA_COLOR_UNDEFINED takes no part: *child is then NULL. Collective;
+ * costs one small all-gather on the parent and some kilobytes, and nothing else before the child is
+ * used. `name` is for error records, NULL = the parent's. Children are independent of their parent:
+ * each may be destroyed first. call may carry timeout_ms and label; requests are not supported.
+ * Errors: as collectives; ROTA_ERR_ARGUMENT for another negative color. */
+ROTA_API rota_status rota_comm_split(rota_comm *comm, int color, int key, const char *name,
+                                     rota_comm **child, const rota_call *call);
+
+/* A communicator of the same ranks with streams and order of its own. Collective, as split. */
+ROTA_API rota_status rota_comm_duplicate(rota_comm *comm, rota_comm **copy, const rota_call *call);
+
+/* Bytes that the communicator holds on this rank beyond what its job holds: plans, scratch,
+ * streams' bookkeeping. Any thread. Errors: ROTA_ERR_ARGUMENT. */
+ROTA_API rota_status rota_comm_memory(rota_comm *comm, size_t *bytes);
+
 /* Ends every operation of this communicator here with ROTA_ERR_ABORTED, also those in which other
  * threads are blocked. Local, from any thread; afterwards only query, error and destroy work. */
 ROTA_API rota_status rota_comm_abort(rota_comm *comm);

@@ -48,7 +48,8 @@ static rota_status make_world(struct job *job, const char *name, rota_comm **com
     for (int i = 0; status == ROTA_OK && i < job->nranks; i++)
         members[i] = i;
     if (status == ROTA_OK)
-        status = comm_create(job, name, members, job->nranks, job->rank, comm);
+        status =
+            comm_create(job, name, members, job->nranks, job->rank, (struct comm_name){0}, comm);
     free(members);
     job_release(job);
     return status;

@@ -112,12 +112,14 @@ static void free_parts(rota_comm *comm) {
 }
 
 rota_status comm_create(struct job *job, const char *name, const int *members, int nmembers,
-                        int self, rota_comm **out) {
+                        int self, struct comm_name wire_name, rota_comm **out) {
     rota_comm *comm = calloc(1, sizeof(*comm));
     if (comm == NULL)
         return error_raise(ROTA_ERR_MEMORY, "out of memory for a communicator");
     comm->job = job;
     comm->rank = self;
+    comm->id = wire_name.id;
+    comm->generation = wire_name.generation;
     comm->nranks = nmembers;
     comm->record = (rota_error)ROTA_ERROR_INIT;
     comm->record.peer = -1;
@@ -149,7 +151,6 @@ rota_status comm_create(struct job *job, const char *name, const int *members, i
         comm->native_ops = job->transports[TRANSPORT_SHM]->ops->native;
     atomic_store(&comm->native_state, comm->native_ops != NULL ? NATIVE_UNKNOWN : NATIVE_NONE);
     domain_enter(&job->domain);
-    comm->id = job->next_comm++;
     job_retain(job);
     LIST_INSERT_HEAD(&job->comms, comm, job_entry);
     domain_leave(&job->domain);

@@ -77,7 +77,8 @@ struct rota_comm {
     int rank, nranks;
     int *members; /* job ranks */
     char name[ROTA_ERROR_MAX_NAME];
-    uint32_t id, generation;
+    uint32_t id, generation; /* name its streams: no pair of ranks has two alike */
+    uint32_t splits;         /* of this one so far; the same on all members */
     _Atomic bool busy;       /* a thread is starting or running a collective */
     _Atomic int users;       /* threads inside a call */
     _Atomic int outstanding; /* collectives in the queue */
@@ -107,9 +108,13 @@ struct rota_comm {
     LIST_ENTRY(rota_comm) job_entry;
 };
 
+struct comm_name {
+    uint32_t id, generation;
+};
+
 /* Makes a communicator of the given job ranks (members is copied; self is the caller's index). */
 rota_status comm_create(struct job *job, const char *name, const int *members, int nmembers,
-                        int self, rota_comm **comm);
+                        int self, struct comm_name wire_name, rota_comm **comm);
 /* Ends everything and frees it; drops its reference on the job. Any thread, outside the domain.
  * ROTA_ERR_ARGUMENT when there is no such communicator (destroyed before). */
 rota_status comm_destroy(rota_comm *comm);

@@ -863,3 +863,16 @@ int executor_stray(struct executor *executor, uint64_t sequence, uint64_t finger
     }
     return -1;
 }
+
+size_t executor_memory(const struct executor *executor) {
+    size_t bytes = sizeof(*executor) + executor->nwires * sizeof(struct wire *);
+    for (uint32_t i = 0; i < executor->nwires; i++)
+        if (executor->wires[i] != NULL)
+            bytes += sizeof(struct wire) + executor->wires[i]->capacity * sizeof(struct awaited);
+    return bytes + executor->cell_capacity * sizeof(struct cell) +
+           executor->ready_capacity * sizeof(struct cell_name) +
+           executor->lane_capacity * sizeof(struct lane) +
+           executor->begin_capacity * sizeof(size_t) +
+           executor->arrival_capacity * sizeof(struct arrival_slot) +
+           executor->operand_capacity * sizeof(struct reduce_operand) + executor->scratch_capacity;
+}

@@ -21,6 +21,8 @@ int executor_awaited(const struct executor *executor, int *ranks, int max);
  * runs, so that no message does), or to an earlier one; -1 when there is none. Inside the domain.
  */
 int executor_stray(struct executor *executor, uint64_t sequence, uint64_t fingerprint, bool native);
+/* Bytes that it holds. */
+size_t executor_memory(const struct executor *executor);
 /* Whether the algorithm can run within the transports' message size on this communicator. */
 bool executor_fits(const rota_comm *comm, const struct algorithm *algorithm, rota_kind kind,
                    size_t partial_size);

@@ -396,6 +396,7 @@ static struct job *job_new(void) {
     TAILQ_INIT(&job->polled);
     TAILQ_INIT(&job->callbacks);
     job->references = 1;
+    job->next_comm = 1;
     return job;
 }
 

@@ -35,7 +35,7 @@ struct job {
     pthread_mutex_t admissions_lock;
     struct admission *admissions; /* oldest first */
     _Atomic bool admitted;        /* there are some */
-    uint32_t next_comm;
+    uint32_t next_comm; /* above the id of every communicator so far; the world has 0 */
     size_t message_bytes; /* bytes of a message that all ranks use: see job_message_bytes */
     int local_ranks;      /* ranks on this host */
     bool shares_memory;   /* every rank has shared memory and is on one host */

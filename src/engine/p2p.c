@@ -500,3 +500,8 @@ void p2p_cancel_all(struct p2p_table *table) {
     }
     TAILQ_INIT(&table->unmatched);
 }
+
+size_t p2p_memory(const struct p2p_table *table) {
+    return sizeof(*table) + HASH_COUNT(table->lanes) * sizeof(struct p2p_lane) +
+           HASH_OVERHEAD(hh, table->lanes);
+}

@@ -34,6 +34,8 @@ struct p2p_state {
 
 struct p2p_table *p2p_table_create(rota_comm *comm);
 void p2p_table_destroy(struct p2p_table *table);
+/* Bytes that it holds. */
+size_t p2p_memory(const struct p2p_table *table);
 /* Starts a send or receive; it may end at once. */
 void p2p_start(rota_request *request);
 /* Forgets everything: no user memory of any request is touched afterwards. */

@@ -289,3 +289,17 @@ void plan_free_all(struct plan *plans) {
         plans = next;
     }
 }
+
+size_t plan_memory(const struct plan *plans) {
+    size_t bytes = 0;
+    for (; plans != NULL; plans = plans->next) {
+        const struct sched *schedule = plans->schedule;
+        bytes += sizeof(*plans) + sizeof(*schedule) +
+                 schedule->nsteps *
+                     (sizeof(struct sched_step) + sizeof(struct plan_step) + sizeof(uint32_t)) +
+                 schedule->nranges * sizeof(struct sched_range) +
+                 schedule->npeers * (sizeof(int) + sizeof(uint32_t)) +
+                 schedule->nwaits * sizeof(uint32_t);
+    }
+    return bytes;
+}

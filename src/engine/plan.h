@@ -36,6 +36,8 @@ struct plan {
 rota_status plan_get(rota_comm *comm, const struct algorithm *algorithm, rota_kind kind, int root,
                      bool in_place, struct plan **plan);
 void plan_free_all(struct plan *plans);
+/* Bytes of a list of plans with their schedules. */
+size_t plan_memory(const struct plan *plans);
 /* For tests: plans made from now on lack their number-th edge (1 is the first; 0: none is left
  * out), to show that tests notice a hazard that is not kept. Process-wide. */
 void plan_test_drop_edge(uint32_t number);
