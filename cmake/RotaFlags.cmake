@@ -27,6 +27,10 @@ endif()
 if(ROTA_SANITIZE)
   add_compile_options(-fsanitize=${ROTA_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${ROTA_SANITIZE})
+  if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
+    # Instrumented code makes gcc doubt more than is doubtful; plain builds keep these warnings.
+    add_compile_options(-Wno-maybe-uninitialized -Wno-format-truncation)
+  endif()
   if(ROTA_SANITIZE MATCHES "address.*undefined" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
     # Beside a shared libasan, a shared libubsan sets log_path in libasan and writes to stderr.
     add_link_options(-static-libubsan)
