@@ -209,6 +209,41 @@ Test(arguments, rota_comm_set_timeout) {
     pair_close(&pair);
 }
 
+Test(arguments, rota_comm_split) {
+    struct pair pair;
+    pair_open(&pair);
+    rota_comm *child = NULL;
+    REFUSED(rota_comm_split(NULL, 0, 0, NULL, &child, NULL), ROTA_ERR_ARGUMENT, NULL, "comm");
+    REFUSED(rota_comm_split(pair.comms[0], 0, 0, NULL, NULL, NULL), ROTA_ERR_ARGUMENT, NULL,
+            "child");
+    REFUSED(rota_comm_split(pair.comms[0], -5, 0, NULL, &child, NULL), ROTA_ERR_ARGUMENT, NULL,
+            "color");
+    cr_assert_null(child);
+    pair_works(&pair);
+    pair_close(&pair);
+}
+
+Test(arguments, rota_comm_duplicate) {
+    struct pair pair;
+    pair_open(&pair);
+    rota_comm *copy = NULL;
+    REFUSED(rota_comm_duplicate(NULL, &copy, NULL), ROTA_ERR_ARGUMENT, NULL, "comm");
+    REFUSED(rota_comm_duplicate(pair.comms[0], NULL, NULL), ROTA_ERR_ARGUMENT, NULL, "copy");
+    pair_works(&pair);
+    pair_close(&pair);
+}
+
+Test(arguments, rota_comm_memory) {
+    struct pair pair;
+    pair_open(&pair);
+    size_t bytes = 0;
+    REFUSED(rota_comm_memory(NULL, &bytes), ROTA_ERR_ARGUMENT, NULL, "comm");
+    REFUSED(rota_comm_memory(pair.comms[0], NULL), ROTA_ERR_ARGUMENT, NULL, "bytes");
+    cr_assert_eq(rota_comm_memory(pair.comms[0], &bytes), ROTA_OK);
+    pair_works(&pair);
+    pair_close(&pair);
+}
+
 /* -- requests ---------------------------------------------------------------------------------- */
 
 /* A receive that does not end by itself. */
