@@ -156,7 +156,7 @@ static enum transport_result send_slice(struct p2p_lane *lane, rota_request *req
                                       .slice = (uint32_t)(p2p->announced / slice_bytes(lane)),
                                       .length = length,
                                       .total = p2p->announced == 0 ? p2p->total : 0};
-    unsigned char *data = buffer_of(request) + p2p->announced;
+    unsigned char *data = length > 0 ? buffer_of(request) + p2p->announced : NULL;
     if (transport->caps.posts_send && length >= P2P_POST_BYTES) {
         struct p2p_post *post = free_post(request);
         if (post == NULL)
