@@ -22,6 +22,25 @@ ROTA_API rota_status rota_unique_id_create(rota_unique_id *id);
  * contributions of all ranks in rank order at `recv` (nranks * bytes). Returns 0 on success. */
 typedef int (*rota_all_gather_fn)(const void *send, void *recv, size_t bytes, void *arg);
 
+/* The caller's key-value store: torch's store, a launcher's, files. Both return 0 on success. Rank
+ * 0 sets one value of 128 bytes, and then every rank, rank 0 included, gets it, whatever the number
+ * of ranks. The value holds the job's key: who can read or write the store can join the job.
+ *
+ * set: keeps a copy of `bytes` bytes at `value` under `key` (printable ASCII without blanks), in
+ *      place of what was there.
+ * get: waits until there is a value under `key`, for at most timeout_ms, and copies it to `value`;
+ *      *bytes is its length. Fails when the time is over or the value is longer than `capacity`. */
+typedef struct rota_store {
+    size_t size; /* sizeof(rota_store) */
+    int (*set)(void *arg, const char *key, const void *value, size_t bytes);
+    int (*get)(void *arg, const char *key, void *value, size_t capacity, size_t *bytes,
+               int64_t timeout_ms);
+    void *arg;
+    const char *prefix; /* of the keys, another for each job; NULL = "" */
+} rota_store;
+
+#define ROTA_STORE_INIT ROTA_SIZED(rota_store)
+
 /* Explicit configuration of rota_init. Zeroed fields are taken from the environment. */
 typedef struct rota_config {
     size_t size;                   /* sizeof(rota_config) */
@@ -30,16 +49,18 @@ typedef struct rota_config {
     const rota_unique_id *id;      /* rendezvous by id; the process that made it serves */
     rota_all_gather_fn all_gather; /* rendezvous by the caller's all-gather instead */
     void *all_gather_arg;
-    const char *name; /* of the communicator, in error records; NULL = "world" */
+    const char *name;        /* of the communicator, in error records; NULL = "world" */
+    const rota_store *store; /* rendezvous by a key-value store instead */
 } rota_config;
 
 #define ROTA_CONFIG_INIT ROTA_SIZED(rota_config)
 
 /* Joins a job and makes its communicator. `config` NULL or with nranks = 0 finds rank, size and
  * rendezvous in the environment: ROTA_RANK/ROTA_SIZE/ROTA_ROOT (`rota run` sets them), then
- * RANK/WORLD_SIZE/MASTER_ADDR/MASTER_PORT (torchrun), else a job of one rank. Collective over all
- * ranks of the job. `call` may carry timeout_ms (default: setting ROTA_INIT_TIMEOUT_MS); requests
- * are not supported here yet.
+ * RANK/WORLD_SIZE/MASTER_ADDR/MASTER_PORT (torchrun), then what PMIx (Open MPI's mpirun, srun), PMI
+ * (MPICH's and Intel's mpiexec, srun) or srun alone say, else a job of one rank; docs/launching.md
+ * has the details. Collective over all ranks of the job. `call` may carry timeout_ms (default:
+ * setting ROTA_INIT_TIMEOUT_MS); requests are not supported here yet.
  * Errors: ROTA_ERR_ARGUMENT, ROTA_ERR_SETTING, ROTA_ERR_TIMEOUT (names the missing ranks),
  * ROTA_ERR_MISMATCH (duplicate rank, different sizes, protocols or settings), ROTA_ERR_SYSTEM. */
 ROTA_API rota_status rota_init(const rota_config *config, rota_comm **comm, const rota_call *call);

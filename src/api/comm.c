@@ -20,7 +20,7 @@ rota_status rota_unique_id_create(rota_unique_id *id) {
 static rota_status check_config(const rota_config *config) {
     if (config == NULL)
         return ROTA_OK;
-    if (config->size < sizeof(*config))
+    if (config->size < offsetof(rota_config, store)) /* what it had before it grew */
         return error_raise(ROTA_ERR_ARGUMENT,
                            "config->size is %zu, expected %zu: initialise with ROTA_CONFIG_INIT",
                            config->size, sizeof(*config));
@@ -30,12 +30,14 @@ static rota_status check_config(const rota_config *config) {
     if (config->nranks > 0 && (config->rank < 0 || config->rank >= config->nranks))
         return error_raise(ROTA_ERR_ARGUMENT, "config->rank is %d, expected 0 ... %d", config->rank,
                            config->nranks - 1);
+    bool store = config->size >= sizeof(*config) && config->store != NULL;
+    int ways = (config->id != NULL) + (config->all_gather != NULL) + store;
     if (config->nranks == 0 && (config->id != NULL || config->all_gather != NULL))
         return error_raise(ROTA_ERR_ARGUMENT,
                            "config->nranks is 0, expected 1 or more with an id or an all-gather");
-    if (config->id != NULL && config->all_gather != NULL)
+    if (ways > 1)
         return error_raise(ROTA_ERR_ARGUMENT,
-                           "config has an id and an all-gather, expected one of them");
+                           "config has several of id, all-gather and store, expected one of them");
     return ROTA_OK;
 }
 

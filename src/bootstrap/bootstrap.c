@@ -2,7 +2,9 @@
 #include "bootstrap/bootstrap.h"
 #include "base/error.h"
 #include "bootstrap/exchange.h"
+#include "bootstrap/launcher.h"
 #include "bootstrap/message.h"
+#include "bootstrap/store.h"
 #include "bootstrap/unique_id.h"
 #include <sodium.h>
 #include <stdlib.h>
@@ -107,12 +109,10 @@ static rota_status exchange_callback(struct bootstrap_place *place, const struct
     return status;
 }
 
-rota_status bootstrap_agree_identity(struct bootstrap_place *place) {
+static rota_status gather_identity(struct bootstrap_place *place) {
     struct {
         uint8_t key[NET_KEY_BYTES], job[16];
     } own, *all;
-    if (place->way != BOOTSTRAP_CALLBACK)
-        return ROTA_OK;
     all = calloc((size_t)place->nranks, sizeof *all);
     if (all == NULL)
         return error_raise(ROTA_ERR_MEMORY, "no memory for the keys of %d ranks", place->nranks);
@@ -127,6 +127,29 @@ rota_status bootstrap_agree_identity(struct bootstrap_place *place) {
     sodium_memzero(&own, sizeof own);
     free(all);
     return status;
+}
+
+rota_status bootstrap_agree_identity(struct bootstrap_place *place, int64_t deadline_ns) {
+    switch (place->way) {
+    case BOOTSTRAP_CALLBACK:
+        return gather_identity(place);
+    case BOOTSTRAP_STORE:
+        return store_agree(place, &place->store, false, deadline_ns);
+    case BOOTSTRAP_LAUNCHER:
+        return place->launcher == LAUNCHER_PMIX ? pmix_agree(place, deadline_ns)
+                                                : pmi_agree(place, deadline_ns);
+    case BOOTSTRAP_ROOT:
+    case BOOTSTRAP_ID:
+    case BOOTSTRAP_SINGLE:
+        break;
+    }
+    return ROTA_OK;
+}
+
+void bootstrap_withdraw(struct bootstrap_place *place) {
+    if (place->made_id)
+        bootstrap_unique_id_withdraw(place->identity.job);
+    place->made_id = false;
 }
 
 static rota_status exchange_id(struct bootstrap_place *place, const struct settings *settings,
@@ -156,6 +179,9 @@ rota_status bootstrap_exchange(struct bootstrap_place *place, const struct setti
         return bootstrap_exchange_sockets(place, settings, &own, records, deadline_ns);
     case BOOTSTRAP_ID:
         return exchange_id(place, settings, &own, records, deadline_ns);
+    case BOOTSTRAP_STORE:
+    case BOOTSTRAP_LAUNCHER:
+        return error_raise(ROTA_ERR_INTERNAL, "the store was not asked before the exchange");
     case BOOTSTRAP_SINGLE:
         break;
     }

@@ -1,6 +1,6 @@
 /* Bootstrap: how the ranks of a job learn of each other. Each contributes one record; each gets
- * all. Back-ends: sockets (by unique id or by a known root), the caller's all-gather, threads of
- * one process. */
+ * all. Back-ends: sockets (by unique id or by a known root), a key-value store (the caller's, or a
+ * launcher's) that leads to the sockets, the caller's all-gather, threads of one process. */
 #ifndef BOOTSTRAP_BOOTSTRAP_H
 #define BOOTSTRAP_BOOTSTRAP_H
 
@@ -34,12 +34,23 @@ _Static_assert(sizeof(struct bootstrap_record) == 680, "bootstrap_record is sent
 struct bootstrap_place {
     int nranks, rank;
     struct net_identity identity; /* key and job id, filled by bootstrap_locate */
-    enum { BOOTSTRAP_SINGLE, BOOTSTRAP_ROOT, BOOTSTRAP_ID, BOOTSTRAP_CALLBACK } way;
+    enum {
+        BOOTSTRAP_SINGLE,
+        BOOTSTRAP_ROOT,
+        BOOTSTRAP_ID,
+        BOOTSTRAP_CALLBACK,
+        BOOTSTRAP_STORE,   /* the caller's; becomes ID */
+        BOOTSTRAP_LAUNCHER /* by the launcher's server; becomes ID or SINGLE */
+    } way;
+    enum { LAUNCHER_NONE, LAUNCHER_PMIX, LAUNCHER_PMI, LAUNCHER_SLURM, LAUNCHER_OPEN_MPI } launcher;
     struct net_addresses root; /* ID: where it is served; ROOT: local_name of @NAME */
     char root_name[256];       /* ROOT: HOST:PORT, resolved while joining */
     bool serves;               /* ROOT: this rank opens the listener */
-    int root_offset;           /* ROOT by torchrun: first port tried, relative to root_name's, */
+    int root_offset;           /* ROOT by torchrun, Slurm: first port, relative to root_name's, */
     int root_candidates;       /* and how many more after it (see rendezvous in exchange.c) */
+    char job_text[256];        /* what a launcher says of the job: part of a derived key */
+    rota_store store;
+    bool made_id; /* this rank serves the id that a store told the others */
     rota_all_gather_fn all_gather;
     void *all_gather_arg;
 };
@@ -49,8 +60,12 @@ struct bootstrap_place {
 rota_status bootstrap_locate(const rota_config *config, const struct settings *settings,
                              struct bootstrap_place *place);
 /* With the caller's all-gather: takes rank 0's key and job id, so that this rank can listen for
- * its peers before the table is there. Nothing to do in the other ways. */
-rota_status bootstrap_agree_identity(struct bootstrap_place *place);
+ * its peers before the table is there. With a store: gets rank 0's unique id. From here on nranks
+ * and identity are known. Nothing to do in the other ways. Errors: ROTA_ERR_TIMEOUT,
+ * ROTA_ERR_SYSTEM, ROTA_ERR_FORMAT, ROTA_ERR_ARGUMENT. */
+rota_status bootstrap_agree_identity(struct bootstrap_place *place, int64_t deadline_ns);
+/* After a failure: ends what this rank served for the others. */
+void bootstrap_withdraw(struct bootstrap_place *place);
 /* Exchanges records: `mine` in, nranks records in rank order out. The callback back-end may replace
  * place->identity's key and job id (rank 0's are taken) before it returns. Checks that ranks are
  * distinct and that sizes, protocols and agreements match. Never spins; ends by the deadline.

@@ -364,6 +364,17 @@ bool control_service_remove(struct control_service *service) {
     return removed;
 }
 
+struct control_service *control_service_take(const struct control_service_key *key) {
+    struct control_service *service = NULL;
+    pthread_mutex_lock(&lock);
+    if (current != NULL)
+        HASH_FIND(hh, current->services, key, sizeof *key, service);
+    if (service != NULL)
+        (void)remove_locked(service);
+    pthread_mutex_unlock(&lock);
+    return service;
+}
+
 static void job_orphaned(struct control_service *service) {
     free((struct job_entry *)service);
 }

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "bootstrap/rendezvous.h"
+#include "bootstrap/resolve.h"
 #include "bootstrap/service.h"
 #include "bootstrap/spread.h"
 #include <arpa/inet.h>
@@ -238,7 +239,7 @@ static void find_candidates(struct exchange *exchange) {
         return;
     }
     exchange->resolve_error.status = ROTA_OK;
-    if (net_address_parse(place->root_name, found, NET_MAX_ADDRESSES, &count) != ROTA_OK) {
+    if (resolve_address(place->root_name, found, &count, exchange->deadline_ns) != ROTA_OK) {
         exchange->resolve_error = *error_record();
         return;
     }

@@ -1,8 +1,9 @@
 /* Finding out who we are and where the job is met: the caller's configuration, rota's variables,
- * torchrun's variables, or a job of one rank. What is found is checked here. */
+ * torchrun's, another launcher's, or a job of one rank. What is found is checked here. */
 #include "base/error.h"
 #include "base/log.h"
 #include "bootstrap/bootstrap.h"
+#include "bootstrap/launcher.h"
 #include "bootstrap/message.h"
 #include "bootstrap/process.h"
 #include "bootstrap/unique_id.h"
@@ -10,6 +11,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <sodium.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,24 +25,6 @@
 /* -- rank and size -----------------------------------------------------------------------------
  */
 
-/* A launcher's variable as an integer. */
-static rota_status read_number(const char *name, long most, int *value) {
-    const char *text = getenv(name);
-    char *end;
-    errno = 0;
-    long number = strtol(text, &end, 10);
-    if (text[0] < '0' || text[0] > '9' || *end != 0 || errno != 0 || number > most)
-        return error_raise(ROTA_ERR_SETTING, "%s=\"%.60s\": expected an integer from 0 to %ld",
-                           name, text, most);
-    *value = (int)number;
-    return ROTA_OK;
-}
-
-static bool is_set(const char *name) {
-    const char *text = getenv(name);
-    return text != NULL && text[0] != 0;
-}
-
 static rota_status check_rank(int rank, int nranks, rota_status failure, const char *rank_name,
                               const char *size_name) {
     if (nranks < 1 || nranks > BOOTSTRAP_MAX_RANKS)
@@ -52,7 +36,7 @@ static rota_status check_rank(int rank, int nranks, rota_status failure, const c
     return ROTA_OK;
 }
 
-enum ranks_from { FROM_NOTHING, FROM_CONFIG, FROM_ROTA, FROM_TORCH };
+enum ranks_from { FROM_NOTHING, FROM_CONFIG, FROM_ROTA, FROM_TORCH, FROM_LAUNCHER };
 
 static rota_status ranks_of_rota(const struct settings *settings, struct bootstrap_place *place) {
     bool rank = !settings_is_default(settings, SETTING_RANK);
@@ -66,13 +50,13 @@ static rota_status ranks_of_rota(const struct settings *settings, struct bootstr
 }
 
 static rota_status ranks_of_torch(struct bootstrap_place *place) {
-    if (!is_set("RANK") || !is_set("WORLD_SIZE"))
+    if (!launcher_is_set("RANK") || !launcher_is_set("WORLD_SIZE"))
         return error_raise(ROTA_ERR_SETTING, "%s is set but %s is not",
-                           is_set("RANK") ? "RANK" : "WORLD_SIZE",
-                           is_set("RANK") ? "WORLD_SIZE" : "RANK");
-    rota_status status = read_number("RANK", INT_MAX, &place->rank);
+                           launcher_is_set("RANK") ? "RANK" : "WORLD_SIZE",
+                           launcher_is_set("RANK") ? "WORLD_SIZE" : "RANK");
+    rota_status status = launcher_number("RANK", INT_MAX, &place->rank);
     if (status == ROTA_OK)
-        status = read_number("WORLD_SIZE", INT_MAX, &place->nranks);
+        status = launcher_number("WORLD_SIZE", INT_MAX, &place->nranks);
     if (status == ROTA_OK)
         status = check_rank(place->rank, place->nranks, ROTA_ERR_SETTING, "RANK", "WORLD_SIZE");
     return status;
@@ -80,7 +64,7 @@ static rota_status ranks_of_torch(struct bootstrap_place *place) {
 
 static rota_status find_ranks(const rota_config *config, const struct settings *settings,
                               struct bootstrap_place *place, enum ranks_from *from) {
-    if (config != NULL && config->nranks != 0) {
+    if (config->nranks != 0) {
         *from = FROM_CONFIG;
         place->rank = config->rank;
         place->nranks = config->nranks;
@@ -92,15 +76,19 @@ static rota_status find_ranks(const rota_config *config, const struct settings *
         return ranks_of_rota(settings, place);
     }
     /* A lone RANK may be anybody's; with a companion it is a launcher's. */
-    int companions = is_set("RANK") + is_set("WORLD_SIZE") + is_set("MASTER_ADDR");
-    if (companions >= 2 && (is_set("RANK") || is_set("WORLD_SIZE"))) {
+    int companions =
+        launcher_is_set("RANK") + launcher_is_set("WORLD_SIZE") + launcher_is_set("MASTER_ADDR");
+    if (companions >= 2 && (launcher_is_set("RANK") || launcher_is_set("WORLD_SIZE"))) {
         *from = FROM_TORCH;
         return ranks_of_torch(place);
     }
-    *from = FROM_NOTHING;
-    place->rank = 0;
-    place->nranks = 1;
-    return ROTA_OK;
+    rota_status status = launcher_find(place);
+    *from = place->launcher != LAUNCHER_NONE ? FROM_LAUNCHER : FROM_NOTHING;
+    if (status == ROTA_OK && *from == FROM_NOTHING) {
+        place->rank = 0;
+        place->nranks = 1;
+    }
+    return status;
 }
 
 /* -- keys --------------------------------------------------------------------------------------
@@ -144,7 +132,7 @@ static rota_status secret_from_file(const char *path, char *secret, size_t *leng
 
 /* The key from the secret of the job; without one it is derived from what the launcher says, which
  * keeps strays out and attackers not. */
-static rota_status derive_key(const struct settings *settings, const char *root,
+static rota_status derive_key(const struct settings *settings, const char *root, const char *job,
                               uint8_t key[NET_KEY_BYTES]) {
     char secret[MOST_SECRET];
     size_t length = strlen(settings_text(settings, SETTING_JOB_KEY));
@@ -165,10 +153,9 @@ static rota_status derive_key(const struct settings *settings, const char *root,
     if (length > 0) {
         crypto_generichash_update(&state, (const unsigned char *)secret, length);
     } else {
-        const char *run = getenv("TORCHELASTIC_RUN_ID");
-        add_text(&state, run != NULL ? run : "");
+        add_text(&state, job);
         add_text(&state, root);
-        log_write(LOG_INFO, "no ROTA_JOB_KEY: the job's key is derived from %s", root);
+        log_write(LOG_INFO, "no ROTA_JOB_KEY: the job's key is derived from %s %s", root, job);
     }
     crypto_generichash_final(&state, key, NET_KEY_BYTES);
     sodium_memzero(secret, sizeof secret);
@@ -176,14 +163,16 @@ static rota_status derive_key(const struct settings *settings, const char *root,
 }
 
 static rota_status derive_identity(const struct settings *settings, const char *root,
-                                   struct net_identity *identity) {
+                                   struct bootstrap_place *place) {
+    struct net_identity *identity = &place->identity;
     crypto_generichash_state state;
-    rota_status status = derive_key(settings, root, identity->key);
+    rota_status status = derive_key(settings, root, place->job_text, identity->key);
     if (status != ROTA_OK)
         return status;
     crypto_generichash_init(&state, identity->key, NET_KEY_BYTES, sizeof identity->job);
     add_text(&state, "rota job");
     add_text(&state, root);
+    add_text(&state, place->job_text);
     crypto_generichash_final(&state, identity->job, sizeof identity->job);
     return ROTA_OK;
 }
@@ -206,6 +195,9 @@ static bool is_host_port(const char *text) {
 
 static rota_status place_at_root(const struct settings *settings, const char *root,
                                  const char *variable, struct bootstrap_place *place) {
+    const char *run = getenv("TORCHELASTIC_RUN_ID");
+    if (place->job_text[0] == 0 && run != NULL)
+        snprintf(place->job_text, sizeof place->job_text, "%s", run);
     place->way = BOOTSTRAP_ROOT;
     place->serves = place->rank == 0;
     if (root[0] == '@') {
@@ -221,7 +213,7 @@ static rota_status place_at_root(const struct settings *settings, const char *ro
                                root);
         memcpy(place->root_name, root, strlen(root) + 1);
     }
-    return derive_identity(settings, root, &place->identity);
+    return derive_identity(settings, root, place);
 }
 
 /* torchrun: with an agent store MASTER_PORT is taken by it. Otherwise rank 0 takes MASTER_PORT, or
@@ -231,10 +223,10 @@ static rota_status place_by_torch(const struct settings *settings, struct bootst
     const char *host = getenv("MASTER_ADDR"), *store = getenv("TORCHELASTIC_USE_AGENT_STORE");
     char root[sizeof place->root_name];
     int port = 0;
-    if (!is_set("MASTER_ADDR") || !is_set("MASTER_PORT"))
+    if (!launcher_is_set("MASTER_ADDR") || !launcher_is_set("MASTER_PORT"))
         return error_raise(ROTA_ERR_SETTING, "RANK and WORLD_SIZE are set but %s is not",
-                           is_set("MASTER_ADDR") ? "MASTER_PORT" : "MASTER_ADDR");
-    rota_status status = read_number("MASTER_PORT", 65535, &port);
+                           launcher_is_set("MASTER_ADDR") ? "MASTER_PORT" : "MASTER_ADDR");
+    rota_status status = launcher_number("MASTER_PORT", 65535, &port);
     if (status != ROTA_OK)
         return status;
     bool six = strchr(host, ':') != NULL && host[0] != '[';
@@ -247,58 +239,114 @@ static rota_status place_by_torch(const struct settings *settings, struct bootst
     return place_at_root(settings, root, "MASTER_ADDR", place);
 }
 
-static rota_status find_place(const rota_config *config, const struct settings *settings,
-                              enum ranks_from from, struct bootstrap_place *place) {
-    bool id = config != NULL && config->id != NULL;
-    bool callback = config != NULL && config->all_gather != NULL;
-    if (id && callback)
-        return error_raise(ROTA_ERR_ARGUMENT, "the configuration has both id and all_gather");
-    if ((id || callback) && from == FROM_NOTHING)
-        return error_raise(ROTA_ERR_ARGUMENT,
-                           "nranks is 0, and neither ROTA_RANK and ROTA_SIZE nor RANK and "
-                           "WORLD_SIZE say more");
-    if (id) {
-        place->way = BOOTSTRAP_ID;
-        return bootstrap_unique_id_read(config->id, place);
-    }
-    if (callback) {
-        place->way = BOOTSTRAP_CALLBACK;
-        place->all_gather = config->all_gather;
-        place->all_gather_arg = config->all_gather_arg;
-    }
-    if (callback || place->nranks == 1) {
-        place->way = callback ? BOOTSTRAP_CALLBACK : BOOTSTRAP_SINGLE;
-        net_random(place->identity.key, sizeof place->identity.key);
-        net_random(place->identity.job, sizeof place->identity.job);
+/* What all ranks reach without meeting somewhere first. */
+static rota_status place_single(struct bootstrap_place *place) {
+    place->way = BOOTSTRAP_SINGLE;
+    net_random(place->identity.key, sizeof place->identity.key);
+    net_random(place->identity.job, sizeof place->identity.job);
+    return ROTA_OK;
+}
+
+static rota_status place_by_launcher(const struct settings *settings,
+                                     struct bootstrap_place *place) {
+    char root[sizeof place->root_name];
+    if (place->launcher == LAUNCHER_PMIX || place->launcher == LAUNCHER_PMI) {
+        place->way = BOOTSTRAP_LAUNCHER;
         return ROTA_OK;
     }
+    rota_status status = launcher_root(place, root, sizeof root);
+    return status == ROTA_OK ? place_at_root(settings, root, "the launcher's root", place) : status;
+}
+
+static rota_status place_by_environment(const struct settings *settings, enum ranks_from from,
+                                        struct bootstrap_place *place) {
     const char *root = settings_text(settings, SETTING_ROOT);
+    if (place->nranks == 1)
+        return place_single(place);
+    if (root[0] != 0 && place->nranks == 0)
+        return error_raise(ROTA_ERR_SETTING, "ROTA_ROOT is set, but the launcher's variables do "
+                                             "not tell the number of ranks: set ROTA_RANK and "
+                                             "ROTA_SIZE too");
     if (root[0] != 0)
         return place_at_root(settings, root, "ROTA_ROOT", place);
     if (from == FROM_TORCH)
         return place_by_torch(settings, place);
+    if (from == FROM_LAUNCHER)
+        return place_by_launcher(settings, place);
     if (from == FROM_ROTA)
         return error_raise(ROTA_ERR_SETTING, "ROTA_SIZE is %d but ROTA_ROOT is not set",
                            place->nranks);
     return error_raise(ROTA_ERR_ARGUMENT,
-                       "nranks is %d, but there is no place to meet: pass id or all_gather, or set "
-                       "ROTA_ROOT",
+                       "nranks is %d, but there is no place to meet: pass id, store or all_gather, "
+                       "or set ROTA_ROOT",
                        place->nranks);
+}
+
+static rota_status place_by_store(const rota_store *store, struct bootstrap_place *place) {
+    if (store->size < sizeof *store)
+        return error_raise(ROTA_ERR_ARGUMENT,
+                           "the store has size %zu, expected %zu: use ROTA_STORE_INIT", store->size,
+                           sizeof *store);
+    if (store->set == NULL || store->get == NULL)
+        return error_raise(ROTA_ERR_ARGUMENT, "the store lacks its function %s",
+                           store->set == NULL ? "set" : "get");
+    place->way = BOOTSTRAP_STORE;
+    place->store = *store;
+    return ROTA_OK;
+}
+
+static rota_status find_place(const rota_config *config, const struct settings *settings,
+                              enum ranks_from from, struct bootstrap_place *place) {
+    int ways = (config->id != NULL) + (config->all_gather != NULL) + (config->store != NULL);
+    if (ways > 1)
+        return error_raise(ROTA_ERR_ARGUMENT,
+                           "the configuration has several of id, all_gather and store");
+    if (ways == 0)
+        return place_by_environment(settings, from, place);
+    if (from == FROM_NOTHING || place->nranks == 0)
+        return error_raise(ROTA_ERR_ARGUMENT, "nranks is 0, and the environment does not tell the "
+                                              "number of ranks (ROTA_RANK and ROTA_SIZE, RANK and "
+                                              "WORLD_SIZE, or a launcher's variables)");
+    if (config->id != NULL) {
+        place->way = BOOTSTRAP_ID;
+        return bootstrap_unique_id_read(config->id, place);
+    }
+    if (config->store != NULL)
+        return place_by_store(config->store, place);
+    (void)place_single(place); /* for the identity, of which rank 0's will be taken */
+    place->way = BOOTSTRAP_CALLBACK;
+    place->all_gather = config->all_gather;
+    place->all_gather_arg = config->all_gather_arg;
+    return ROTA_OK;
+}
+
+/* The caller's configuration in full: those compiled before it grew have less of it. */
+static rota_status read_config(const rota_config *config, rota_config *full) {
+    size_t least = offsetof(rota_config, store);
+    memset(full, 0, sizeof *full);
+    if (config == NULL)
+        return ROTA_OK;
+    if (config->size < least)
+        return error_raise(ROTA_ERR_ARGUMENT,
+                           "the configuration has size %zu, expected %zu: use ROTA_CONFIG_INIT",
+                           config->size, sizeof *config);
+    memcpy(full, config, config->size < sizeof *full ? config->size : sizeof *full);
+    return ROTA_OK;
 }
 
 rota_status bootstrap_locate(const rota_config *config, const struct settings *settings,
                              struct bootstrap_place *place) {
     enum ranks_from from;
     struct bootstrap_place found = {.way = BOOTSTRAP_SINGLE};
-    if (config != NULL && config->size < sizeof *config)
-        return error_raise(ROTA_ERR_ARGUMENT,
-                           "the configuration has size %zu, expected %zu: use ROTA_CONFIG_INIT",
-                           config->size, sizeof *config);
+    rota_config full;
+    rota_status status = read_config(config, &full);
+    if (status != ROTA_OK)
+        return status;
     if (sodium_init() < 0)
         return error_raise(ROTA_ERR_SYSTEM, "libsodium cannot be initialised");
-    rota_status status = find_ranks(config, settings, &found, &from);
+    status = find_ranks(&full, settings, &found, &from);
     if (status == ROTA_OK)
-        status = find_place(config, settings, from, &found);
+        status = find_place(&full, settings, from, &found);
     if (status != ROTA_OK)
         return status;
     found.identity.rank = found.rank;

@@ -40,6 +40,8 @@ rota_status control_service_add(struct control_service *service);
  * be called by `judge`. False when the service is not there: in the child of a fork, or when its
  * control thread is ending. */
 bool control_service_remove(struct control_service *service);
+/* The same by key, for a service that may be gone already; NULL when it is. */
+struct control_service *control_service_take(const struct control_service_key *key);
 
 /* A descriptor and a deadline; `ready` is called on the control thread when the one is readable or
  * the other passed, and may change deadline_ns or remove the watch. */

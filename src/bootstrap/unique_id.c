@@ -23,8 +23,12 @@ struct id_server {
     struct control_watch watch;
     struct rendezvous *rendezvous; /* NULL: nobody has come, or the job has met */
     bool met;
+    bool once;               /* ends with its first rendezvous, without a tombstone */
     struct id_server *newer; /* tombstone made after this one */
 };
+
+/* Guards the end of servers that serve once: what a withdrawal has found is not freed meanwhile. */
+static pthread_mutex_t once_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Tombstones, oldest first; touched by control threads only, and a stale one frees its own. */
 static pthread_mutex_t tombstone_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -84,6 +88,15 @@ static void server_close_rendezvous(struct id_server *server) {
     server->rendezvous = NULL;
 }
 
+static void server_end_once(struct id_server *server) {
+    pthread_mutex_lock(&once_lock);
+    server_close_rendezvous(server);
+    (void)control_service_remove(&server->service); /* unless it was withdrawn meanwhile */
+    free(server);
+    pthread_mutex_unlock(&once_lock);
+    control_release();
+}
+
 static void server_ready(void *context) {
     struct id_server *server = context;
     bool met;
@@ -91,6 +104,10 @@ static void server_ready(void *context) {
     server->watch.deadline_ns = rendezvous_deadline(server->rendezvous);
     if (!rendezvous_ended(server->rendezvous, &met))
         return;
+    if (server->once) {
+        server_end_once(server);
+        return;
+    }
     server_close_rendezvous(server);
     if (!met)
         return; /* the ranks may try again */
@@ -157,10 +174,11 @@ static void fill_id(struct unique_id *id, const struct net_addresses *addresses)
         memcpy(id->local_name, addresses->local_name, strlen(addresses->local_name));
 }
 
-static rota_status server_create(const struct unique_id *id) {
+static rota_status server_create(const struct unique_id *id, bool once) {
     struct id_server *server = calloc(1, sizeof *server);
     if (server == NULL)
         return error_raise(ROTA_ERR_MEMORY, "no memory for a unique id");
+    server->once = once;
     struct control_service *service = &server->service;
     memcpy(service->key.job, id->job, sizeof id->job);
     service->key.rank = CONTROL_ANY_RANK;
@@ -179,7 +197,7 @@ static rota_status server_create(const struct unique_id *id) {
     return status;
 }
 
-rota_status bootstrap_unique_id(rota_unique_id *id) {
+static rota_status make_id(rota_unique_id *id, bool once) {
     struct settings *settings;
     struct net_addresses addresses;
     struct unique_id made;
@@ -193,13 +211,36 @@ rota_status bootstrap_unique_id(rota_unique_id *id) {
     if (status != ROTA_OK)
         return status;
     fill_id(&made, &addresses);
-    status = server_create(&made);
+    status = server_create(&made, once);
     if (status != ROTA_OK) {
         control_release();
         return status;
     }
     memcpy(id->bytes, &made, sizeof made);
     return ROTA_OK;
+}
+
+rota_status bootstrap_unique_id(rota_unique_id *id) {
+    return make_id(id, false);
+}
+
+rota_status bootstrap_unique_id_once(rota_unique_id *id) {
+    return make_id(id, true);
+}
+
+void bootstrap_unique_id_withdraw(const uint8_t job[16]) {
+    struct control_service_key key = {.rank = CONTROL_ANY_RANK, .kind = CONTROL_RENDEZVOUS};
+    memcpy(key.job, job, sizeof key.job);
+    pthread_mutex_lock(&once_lock);
+    struct control_service *service = control_service_take(&key);
+    struct id_server *server = service != NULL ? service->context : NULL;
+    /* A rendezvous that has begun ends by the deadlines of those who came. */
+    bool idle = server != NULL && server->rendezvous == NULL;
+    if (idle)
+        free(server);
+    pthread_mutex_unlock(&once_lock);
+    if (idle)
+        control_release();
 }
 
 rota_status bootstrap_unique_id_read(const rota_unique_id *id, struct bootstrap_place *place) {

@@ -20,6 +20,12 @@ _Static_assert(sizeof(struct unique_id) == sizeof(rota_unique_id), "the id is ex
 /* Takes key, job and addresses out of an id. ROTA_ERR_ARGUMENT when it is none. */
 rota_status bootstrap_unique_id_read(const rota_unique_id *id, struct bootstrap_place *place);
 
+/* Makes an id as bootstrap_unique_id does, but its rendezvous ends for good with its first job,
+ * whether that comes about or not: for ids that the library makes and passes on itself. */
+rota_status bootstrap_unique_id_once(rota_unique_id *id);
+/* Ends the serving of such an id to which nobody has come yet; else does nothing. */
+void bootstrap_unique_id_withdraw(const uint8_t job[16]);
+
 /* Unique ids that a rank of this process has met by: an id is good for one job. */
 bool bootstrap_id_is_used(const struct net_identity *identity);
 void bootstrap_id_use(const struct net_identity *identity);

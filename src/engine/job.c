@@ -424,18 +424,19 @@ rota_status job_open(const rota_config *config, int64_t timeout_ms, struct job *
         return ROTA_ERR_MEMORY;
     struct bootstrap_record record = {0};
     rota_status status = load_settings(job, &timeout_ms);
+    int64_t deadline_ns = clock_deadline(timeout_ms);
     if (status == ROTA_OK)
         status = bootstrap_locate(config, job->settings, &job->place);
     if (status == ROTA_OK)
-        status = bootstrap_agree_identity(&job->place);
+        status = bootstrap_agree_identity(&job->place, deadline_ns);
     if (status == ROTA_OK)
         status = prepare(job, &record);
     if (status == ROTA_OK)
-        status = bootstrap_exchange(&job->place, job->settings, &record, job->records,
-                                    clock_deadline(timeout_ms));
+        status = bootstrap_exchange(&job->place, job->settings, &record, job->records, deadline_ns);
     if (status == ROTA_OK)
         status = begin(job);
     if (status != ROTA_OK) {
+        bootstrap_withdraw(&job->place);
         job_release(job);
         return status;
     }
