@@ -23,7 +23,14 @@ struct call_args {
     int root;   /* -1 where there is none; peer of send and recv */
     int tag;
     rota_recv_info *info;
+    /* v-forms: elements of each block and where it begins in its buffer, one entry per rank, of the
+     * buffer that has nranks blocks; live as long as the call. NULL in the plain forms. */
+    const size_t *send_counts, *send_displs, *recv_counts, *recv_displs;
 };
+
+static inline bool call_is_vector(const struct call_args *args) {
+    return args->send_counts != NULL || args->recv_counts != NULL;
+}
 
 enum request_stage {
     REQUEST_QUEUED,      /* behind another collective of its communicator */

@@ -211,13 +211,18 @@ static void post_put(struct executor *executor, struct post *post) {
     executor->free_posts = post;
 }
 
-static struct transport_header header_of(const struct executor *executor, uint32_t peer_entry,
+static struct transport_header header_of(const struct executor *executor,
+                                         const struct sched_step *step, uint32_t peer_entry,
                                          uint32_t slice, size_t length) {
-    return (struct transport_header){.sequence = executor->request->sequence,
-                                     .position = executor->plan->positions[peer_entry],
-                                     .slice = slice,
-                                     .length = length,
-                                     .fingerprint = executor->request->fingerprint};
+    bool partial = (step->flags & SCHED_PARTIAL) != 0;
+    bool tells_total = executor->vector && slice == 0;
+    return (struct transport_header){
+        .sequence = executor->request->sequence,
+        .position = executor->plan->positions[peer_entry],
+        .slice = slice,
+        .length = length,
+        .total = tells_total ? executor_total(executor, step->src, partial) : 0,
+        .fingerprint = executor->request->fingerprint};
 }
 
 /* One part of a send's source has left for good. */
@@ -280,9 +285,11 @@ static bool posts_pay(const struct executor *executor, const struct transport *t
            (sending ? transport->caps.posts_send : transport->caps.posts_recv);
 }
 
-/* Whether a message without data is sent, as a header alone: tokens are, and all messages of a call
- * without elements, so that ranks which disagree about the count find it. */
-static bool is_sent_empty(const struct executor *executor, uint32_t step) {
+/* Whether a message without data is sent, as a header alone: tokens are, all messages of a call
+ * without elements, and the first slices of v-forms, so that ranks which disagree find it. */
+static bool is_sent_empty(const struct executor *executor, uint32_t step, uint32_t slice) {
+    if (executor->vector)
+        return slice == 0;
     return executor->plan->steps[step].token || executor->request->args.count == 0;
 }
 
@@ -291,7 +298,7 @@ static bool issue_send(struct executor *executor, struct lane *lane, uint32_t st
     const struct sched_step *what = &executor->plan->schedule->steps[step];
     uint32_t slice = executor->slots[slot].slice;
     size_t length = executor_length(executor, what->src, slice, (what->flags & SCHED_PARTIAL) != 0);
-    bool skip = length == 0 && !is_sent_empty(executor, step);
+    bool skip = length == 0 && !is_sent_empty(executor, step, slice);
     while (!skip && lane->send_peer < what->peers.count) {
         uint32_t entry = what->peers.begin + lane->send_peer;
         int peer = executor->plan->schedule->peers[entry];
@@ -307,7 +314,7 @@ static bool issue_send(struct executor *executor, struct lane *lane, uint32_t st
         }
         enum transport_result result = TRANSPORT_AGAIN;
         if (wire->link.stream != NULL) {
-            struct transport_header header = header_of(executor, entry, slice, length);
+            struct transport_header header = header_of(executor, what, entry, slice, length);
             result = TRANSPORT_UNSUPPORTED;
             if (posts_pay(executor, wire->link.transport, true, length))
                 result = send_post(executor, wire, step, slot, &header);
@@ -404,7 +411,7 @@ static bool same_call(struct executor *executor, struct wire *wire, const struct
     const rota_request *request = executor->request;
     if (header->sequence == request->sequence && header->fingerprint == request->fingerprint &&
         header->position == awaited->position && header->slice == awaited->slice &&
-        header->length == awaited->length)
+        header->length == awaited->length && header->total == awaited->total)
         return true;
     int peer = rank_of(executor, wire);
     if (header->sequence != request->sequence || header->fingerprint != request->fingerprint)
@@ -414,6 +421,10 @@ static bool same_call(struct executor *executor, struct wire *wire, const struct
             "one's %016llx (operation, count, type, operator, root, algorithm must agree)",
             peer, (unsigned long long)header->sequence, (unsigned long long)header->fingerprint,
             (unsigned long long)request->fingerprint);
+    else if (header->total != awaited->total)
+        request_raise(request, ROTA_ERR_MISMATCH, peer,
+                      "rank %d sends %llu bytes to rank %d, which expects %zu", peer,
+                      (unsigned long long)header->total, executor->comm->rank, awaited->total);
     else
         request_raise(request, ROTA_ERR_MISMATCH, peer,
                       "rank %d sent %llu bytes as message %u.%u where %zu as %u.%u were expected",
@@ -565,7 +576,7 @@ static bool issue_recv(struct executor *executor, uint32_t step, uint32_t slot) 
                                             : (what->flags & SCHED_LOAD_MESSAGE) == 0;
     size_t length = executor_length(executor, what->dst, slice, partial);
     executor_cell(executor, step, slot)->issued = true;
-    if (length == 0 && !is_sent_empty(executor, step)) {
+    if (length == 0 && !is_sent_empty(executor, step, slice)) {
         executor_complete(executor, step, slot);
         return true;
     }
@@ -582,7 +593,10 @@ static bool issue_recv(struct executor *executor, uint32_t step, uint32_t slot) 
                                     .peer = i,
                                     .position = executor->plan->positions[entry],
                                     .slice = slice,
-                                    .length = length};
+                                    .length = length,
+                                    .total = executor->vector && slice == 0
+                                                 ? executor_total(executor, what->dst, partial)
+                                                 : 0};
         if (wire->link.stream != NULL)
             announce(executor, wire, awaited);
         else if (link_failed(&wire->link))
@@ -757,6 +771,25 @@ static rota_status prepare_memory(struct executor *executor) {
     return ROTA_OK;
 }
 
+/* Elements of the longest chunk of any block. Ranks of v-forms may differ in it: then some have
+ * slices in which they send and receive nothing. */
+static size_t longest_chunk(const struct executor *executor) {
+    const struct call_args *args = &executor->request->args;
+    uint32_t chunks = executor->plan->schedule->chunks_per_block;
+    size_t count = args->count, longest = 0;
+    for (int r = 0; executor->vector && r < executor->comm->nranks; r++) {
+        if (args->send_counts != NULL && args->send_counts[r] > count)
+            count = args->send_counts[r];
+        if (args->recv_counts != NULL && args->recv_counts[r] > count)
+            count = args->recv_counts[r];
+    }
+    for (uint32_t i = 0; i < chunks; i++) {
+        size_t length = chunk_length(count, chunks, i);
+        longest = length > longest ? length : longest;
+    }
+    return longest;
+}
+
 /* What depends on the count. */
 static rota_status set_sizes(struct executor *executor) {
     const rota_request *request = executor->request;
@@ -767,7 +800,7 @@ static rota_status set_sizes(struct executor *executor) {
     executor->widest_size = executor->partial_size > executor->element_size
                                 ? executor->partial_size
                                 : executor->element_size;
-    uint32_t chunks = plan->schedule->chunks_per_block;
+    executor->vector = call_is_vector(&request->args);
     size_t longest = 0;
     if (plan->kind == ROTA_KIND_BARRIER) {
         executor->slice_elements = CHUNK_QUANTUM;
@@ -775,10 +808,7 @@ static rota_status set_sizes(struct executor *executor) {
     } else {
         size_t elements = slice_elements(executor->comm, plan->widest > 0 ? plan->widest : 1,
                                          executor->widest_size);
-        for (uint32_t i = 0; i < chunks; i++) {
-            size_t length = chunk_length(request->args.count, chunks, i);
-            longest = length > longest ? length : longest;
-        }
+        longest = longest_chunk(executor);
         executor->slice_elements = elements;
         size_t slices = (longest + elements - 1) / elements;
         if (slices >= UINT32_MAX)

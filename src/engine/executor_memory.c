@@ -3,6 +3,7 @@
  * brings the news. */
 #include "base/error.h"
 #include "engine/executor_state.h"
+#include "schedule/chunk_map.h"
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,9 +28,41 @@ static struct walk walk_begin(const struct executor *executor, struct sched_list
                          .slice = executor->slots[slot].slice};
 }
 
-/* Elements of a slice of chunk `sub` of a block. */
-static size_t slice_length(const struct executor *executor, uint32_t sub, uint32_t slice) {
-    size_t length = executor->begin[sub + 1] - executor->begin[sub];
+/* Elements of a block of a buffer; of SCRATCH, of the block whose global number is given. */
+static size_t block_count(const struct executor *executor, enum sched_buffer buffer,
+                          uint32_t block) {
+    const struct call_args *args = &executor->request->args;
+    bool output = buffer == SCHED_OUTPUT || (buffer == SCHED_SCRATCH && args->send_counts == NULL);
+    const size_t *counts = output ? args->recv_counts : args->send_counts;
+    return counts != NULL ? counts[block] : args->count;
+}
+
+/* Where a block begins in the user's buffer. */
+static size_t block_offset(const struct executor *executor, enum sched_buffer buffer,
+                           uint32_t block) {
+    const struct call_args *args = &executor->request->args;
+    const size_t *displs = buffer == SCHED_INPUT ? args->send_displs : args->recv_displs;
+    return displs != NULL ? displs[block] : (size_t)block * args->count;
+}
+
+/* First element of chunk `sub` of a block. */
+static size_t sub_begin(const struct executor *executor, size_t count, uint32_t sub) {
+    if (!executor->vector)
+        return executor->begin[sub];
+    return chunk_begin(count, executor->plan->schedule->chunks_per_block, sub);
+}
+
+/* Elements of a chunk; `chunk` counts within the buffer, of SCRATCH globally. */
+static size_t chunk_elements(const struct executor *executor, enum sched_buffer buffer,
+                             uint32_t chunk) {
+    uint32_t chunks = executor->plan->schedule->chunks_per_block, sub = chunk % chunks;
+    size_t count = executor->vector ? block_count(executor, buffer, chunk / chunks) : 0;
+    return sub_begin(executor, count, sub + 1) - sub_begin(executor, count, sub);
+}
+
+static size_t slice_length(const struct executor *executor, enum sched_buffer buffer,
+                           uint32_t chunk, uint32_t slice) {
+    size_t length = chunk_elements(executor, buffer, chunk);
     size_t skip = (size_t)slice * executor->slice_elements;
     if (length <= skip)
         return 0;
@@ -39,9 +72,11 @@ static size_t slice_length(const struct executor *executor, uint32_t sub, uint32
 
 static unsigned char *user_chunk(const struct executor *executor, enum sched_buffer buffer,
                                  uint32_t chunk, uint32_t slice) {
-    uint32_t chunks = executor->plan->schedule->chunks_per_block;
+    uint32_t chunks = executor->plan->schedule->chunks_per_block, block = chunk / chunks;
     const struct call_args *args = &executor->request->args;
-    size_t element = (size_t)(chunk / chunks) * args->count + executor->begin[chunk % chunks] +
+    size_t count = executor->vector ? block_count(executor, buffer, block) : 0;
+    size_t element = block_offset(executor, buffer, block) +
+                     sub_begin(executor, count, chunk % chunks) +
                      (size_t)slice * executor->slice_elements;
     unsigned char *base = buffer == SCHED_INPUT ? (unsigned char *)(uintptr_t)args->send
                                                 : (unsigned char *)args->recv;
@@ -62,7 +97,7 @@ static bool walk_next(struct walk *walk, unsigned char **data, size_t *elements)
         *data = executor->scratch +
                 ((size_t)chunk * executor->nslots + walk->slot) * executor->scratch_stride;
     }
-    *elements = slice_length(executor, like % schedule->chunks_per_block, walk->slice);
+    *elements = slice_length(executor, range->buffer, like, walk->slice);
     if (range->buffer != SCHED_SCRATCH)
         *data = *elements > 0 ? user_chunk(executor, range->buffer, chunk, walk->slice) : NULL;
     if (++walk->index == range->count) {
@@ -79,8 +114,9 @@ static size_t size_of(const struct executor *executor, bool partial) {
     return partial ? executor->partial_size : executor->element_size;
 }
 
-size_t executor_length(const struct executor *executor, struct sched_list list, uint32_t slice,
-                       bool partial) {
+/* Sums slices [slice, slice + 1), or all of them. */
+static size_t list_elements(const struct executor *executor, struct sched_list list, uint32_t slice,
+                            bool all) {
     const struct sched *schedule = executor->plan->schedule;
     size_t elements = 0;
     for (uint32_t r = list.begin; r < list.begin + list.count; r++) {
@@ -90,11 +126,21 @@ size_t executor_length(const struct executor *executor, struct sched_list list, 
                 uint32_t like = range->buffer == SCHED_SCRATCH
                                     ? range->like + rep * range->like_stride + i
                                     : range->first + rep * range->stride + i;
-                elements += slice_length(executor, like % schedule->chunks_per_block, slice);
+                elements += all ? chunk_elements(executor, range->buffer, like)
+                                : slice_length(executor, range->buffer, like, slice);
             }
         }
     }
-    return elements * size_of(executor, partial);
+    return elements;
+}
+
+size_t executor_length(const struct executor *executor, struct sched_list list, uint32_t slice,
+                       bool partial) {
+    return list_elements(executor, list, slice, false) * size_of(executor, partial);
+}
+
+size_t executor_total(const struct executor *executor, struct sched_list list, bool partial) {
+    return list_elements(executor, list, 0, true) * size_of(executor, partial);
 }
 
 int executor_gather(const struct executor *executor, const struct sched_step *step, uint32_t slot,
@@ -122,11 +168,12 @@ int executor_gather(const struct executor *executor, const struct sched_step *st
 void executor_set_memory(struct executor *executor) {
     const rota_request *request = executor->request;
     const struct sched *schedule = executor->plan->schedule;
-    size_t block = request->args.count * request->element_size;
+    /* Blocks of v-forms may be empty where others are not; their beginning tells. */
+    size_t bytes = executor->vector ? 1 : request->args.count * request->element_size;
     const struct memory_kind *send =
-        memory_identify(request->args.send, sched_input_chunks(schedule) > 0 ? block : 0);
+        memory_identify(request->args.send, sched_input_chunks(schedule) > 0 ? bytes : 0);
     const struct memory_kind *recv =
-        memory_identify(request->args.recv, sched_output_chunks(schedule) > 0 ? block : 0);
+        memory_identify(request->args.recv, sched_output_chunks(schedule) > 0 ? bytes : 0);
     executor->host_memory = send->host_readable && recv->host_readable;
     executor->kind = send->host_readable ? recv : send;
     executor->comm->job->foreign_memory |= !executor->host_memory;

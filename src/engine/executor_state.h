@@ -36,7 +36,7 @@ struct awaited {
     struct cell_name cell;
     uint32_t peer; /* index among the step's peers */
     uint32_t position, slice;
-    size_t length;
+    size_t length, total; /* total: v-forms, first slice: of the whole message */
     bool announced, posted;
     bool settled; /* posted, and came */
 };
@@ -113,6 +113,7 @@ struct executor {
     size_t element_size, partial_size, widest_size;
     size_t slice_elements, scratch_stride;
     uint32_t nslices, nslots, active;
+    bool vector; /* a v-form: blocks differ */
     struct slot slots[EXECUTOR_SLOTS];
     struct cell *cells; /* [step * EXECUTOR_SLOTS + slot] */
     struct lane *lanes;
@@ -161,6 +162,8 @@ void executor_set_memory(struct executor *executor);
 /* Bytes of a slice of the chunks that a list names. */
 size_t executor_length(const struct executor *executor, struct sched_list list, uint32_t slice,
                        bool partial);
+/* Bytes of all slices. */
+size_t executor_total(const struct executor *executor, struct sched_list list, bool partial);
 /* Pieces of a step's source (or destination) in user memory and scratch, neighbours joined; -1
  * when they are more than EXECUTOR_MAX_PIECES. */
 int executor_gather(const struct executor *executor, const struct sched_step *step, uint32_t slot,
