@@ -94,8 +94,11 @@ static bool walk_next(struct walk *walk, unsigned char **data, size_t *elements)
     uint32_t like = chunk;
     if (range->buffer == SCHED_SCRATCH) {
         like = range->like + walk->rep * range->like_stride + walk->index;
-        *data = executor->scratch +
-                ((size_t)chunk * executor->nslots + walk->slot) * executor->scratch_stride;
+        /* Without elements there may be no scratch at all. */
+        *data = executor->scratch == NULL
+                    ? NULL
+                    : executor->scratch + ((size_t)chunk * executor->nslots + walk->slot) *
+                                              executor->scratch_stride;
     }
     *elements = slice_length(executor, range->buffer, like, walk->slice);
     if (range->buffer != SCHED_SCRATCH)
