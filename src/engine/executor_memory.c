@@ -375,6 +375,8 @@ void executor_copy_out(struct executor *executor, struct transfer *transfer) {
 static bool move_from_pieces(struct executor *executor, struct transfer *transfer, void *dst,
                              const struct transport_arrival *arrival, size_t offset, size_t bytes) {
     size_t first = arrival->pieces[0].length;
+    if (bytes == 0)
+        return true;
     if (offset < first) {
         size_t part = bytes < first - offset ? bytes : first - offset;
         if (!move(executor, transfer, dst, (unsigned char *)arrival->pieces[0].data + offset, part))
