@@ -29,13 +29,15 @@ const struct algorithm *algorithm_find(const char *name) {
 }
 
 bool algorithm_can(const struct algorithm *algorithm, rota_kind kind, int nranks) {
-    if ((unsigned)kind > ROTA_KIND_BARRIER || nranks < 1 || !(algorithm->kinds >> kind & 1))
+    if (!sched_kind_collective(kind) || nranks < 1 || !(algorithm->kinds >> kind & 1))
         return false;
     return nranks == 1 || !algorithm->fits || algorithm->fits(kind, nranks);
 }
 
 static void build_alone(const struct algorithm_request *request, struct sched_builder *builder) {
     struct sched_range input = sched_input(0, 1), output = sched_output(0, 1);
+    if (request->kind == ROTA_KIND_EXCLUSIVE_SCAN)
+        return; /* nobody is below */
     if (sched_kind_reduces(request->kind))
         sched_reduce(builder, &input, 1, output, SCHED_LOAD_LOCAL | SCHED_FINISH);
     else if (request->kind != ROTA_KIND_BARRIER && !request->in_place)

@@ -132,6 +132,43 @@ static void build_all_to_all(const struct algorithm_request *q, const struct oth
     recv_blocks(o, b);
 }
 
+static void build_gather(const struct algorithm_request *q, const struct others *o,
+                         struct sched_builder *b) {
+    if (q->rank != q->root) {
+        sched_send(b, q->root, sched_input(0, 1), 0);
+        return;
+    }
+    if (!q->in_place)
+        sched_copy(b, sched_input(0, 1), sched_output((uint32_t)q->rank, 1), 0);
+    recv_blocks(o, b);
+}
+
+static void build_scatter(const struct algorithm_request *q, const struct others *o,
+                          struct sched_builder *b) {
+    if (q->rank != q->root) {
+        sched_recv(b, q->root, sched_output(0, 1), 0);
+        return;
+    }
+    send_blocks(o, b);
+    if (!q->in_place)
+        sched_copy(b, sched_input((uint32_t)q->rank, 1), sched_output(0, 1), 0);
+}
+
+/* Inputs go to all ranks above, which combine them. */
+static void build_scan(const struct algorithm_request *q, const struct others *o,
+                       struct sched_builder *b) {
+    uint32_t below = (uint32_t)q->rank, above = o->count - below;
+    struct sched_range input = sched_input(0, 1), output = sched_output(0, 1);
+    bool own = q->kind == ROTA_KIND_SCAN;
+    if (above)
+        sched_send_list(b, o->ascending + below, above, &input, 1, 0);
+    if (below)
+        sched_recv_reduce_list(b, o->ascending, below, below, &input, own ? 1 : 0, &output, 1,
+                               SCHED_LOAD_MESSAGE | SCHED_FINISH | (own ? SCHED_LOAD_LOCAL : 0u));
+    else if (own)
+        sched_reduce(b, &input, 1, output, SCHED_LOAD_LOCAL | SCHED_FINISH);
+}
+
 /* Everybody tells everybody, so no token has to wait for another. */
 static void build_barrier(const struct others *o, struct sched_builder *b) {
     sched_send_list(b, o->rotated, o->count, NULL, 0, 0);
@@ -166,6 +203,16 @@ static rota_status build(const struct algorithm_request *request, struct sched_b
     case ROTA_KIND_BARRIER:
         build_barrier(&others, builder);
         break;
+    case ROTA_KIND_GATHER:
+        build_gather(request, &others, builder);
+        break;
+    case ROTA_KIND_SCATTER:
+        build_scatter(request, &others, builder);
+        break;
+    case ROTA_KIND_SCAN:
+    case ROTA_KIND_EXCLUSIVE_SCAN:
+        build_scan(request, &others, builder);
+        break;
     default:
         status = ROTA_ERR_UNSUPPORTED;
     }
@@ -194,6 +241,8 @@ static double volume(rota_kind kind, int nranks) {
     case ROTA_KIND_ALL_REDUCE:
     case ROTA_KIND_REDUCE:
     case ROTA_KIND_BROADCAST:
+    case ROTA_KIND_SCAN:
+    case ROTA_KIND_EXCLUSIVE_SCAN:
         return nranks - 1;
     case ROTA_KIND_BARRIER:
         return 0;
@@ -225,7 +274,8 @@ const struct algorithm algorithm_direct = {
     .help = "everybody to everybody: 1 round, n-1 messages per rank; canonical tree",
     .kinds = 1u << ROTA_KIND_ALL_REDUCE | 1u << ROTA_KIND_REDUCE | 1u << ROTA_KIND_BROADCAST |
              1u << ROTA_KIND_ALL_GATHER | 1u << ROTA_KIND_REDUCE_SCATTER |
-             1u << ROTA_KIND_ALL_TO_ALL | 1u << ROTA_KIND_BARRIER,
+             1u << ROTA_KIND_ALL_TO_ALL | 1u << ROTA_KIND_BARRIER | 1u << ROTA_KIND_GATHER |
+             1u << ROTA_KIND_SCATTER | 1u << ROTA_KIND_SCAN | 1u << ROTA_KIND_EXCLUSIVE_SCAN,
     .build = build,
     .rounds = rounds,
     .volume = volume,

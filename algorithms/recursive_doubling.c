@@ -14,6 +14,7 @@
  * reduce_scatter halves with doubling distance: after level k a rank holds the partials of all
  * blocks whose numbers agree with its own in the lowest k + 1 bits, packed in scratch. */
 #include "algorithms/algorithm.h"
+#include "algorithms/scan.h"
 
 #include "base/error.h"
 
@@ -168,7 +169,7 @@ static void build_barrier(const struct algorithm_request *q, struct sched_builde
 
 static bool fits(rota_kind kind, int nranks) {
     bool power_of_two = (nranks & (nranks - 1)) == 0;
-    return power_of_two || kind == ROTA_KIND_ALL_REDUCE || kind == ROTA_KIND_BARRIER;
+    return power_of_two || (kind != ROTA_KIND_ALL_GATHER && kind != ROTA_KIND_REDUCE_SCATTER);
 }
 
 static rota_status build(const struct algorithm_request *request, struct sched_builder *builder) {
@@ -183,6 +184,10 @@ static rota_status build(const struct algorithm_request *request, struct sched_b
         return ROTA_OK;
     case ROTA_KIND_BARRIER:
         build_barrier(request, builder);
+        return ROTA_OK;
+    case ROTA_KIND_SCAN:
+    case ROTA_KIND_EXCLUSIVE_SCAN:
+        scan_build(request, builder);
         return ROTA_OK;
     default:
         return ROTA_ERR_UNSUPPORTED;
@@ -199,6 +204,8 @@ static double volume(rota_kind kind, int nranks) {
     uint32_t n = (uint32_t)nranks, levels = levels_of(n);
     if (kind == ROTA_KIND_BARRIER)
         return 0;
+    if (sched_kind_scans(kind))
+        return levels; /* of rank 0 */
     if (kind != ROTA_KIND_ALL_REDUCE)
         return (nranks - 1.0) / nranks;
     uint32_t busiest = 0;
@@ -223,6 +230,8 @@ static uint32_t scratch(rota_kind kind, int nranks) {
     uint32_t n = (uint32_t)nranks;
     if (kind == ROTA_KIND_ALL_REDUCE)
         return n > 1 ? 2 : 0;
+    if (sched_kind_scans(kind))
+        return n > 1 ? SCAN_SCRATCH : 0;
     return kind == ROTA_KIND_REDUCE_SCATTER && n > 1 ? n / 2 + n / 4 : 0;
 }
 
@@ -231,7 +240,8 @@ const struct algorithm algorithm_recursive_doubling = {
     .help = "exchanges over distances 1, 2, 4, ...: log2(n) rounds; canonical tree; all_gather "
             "and reduce_scatter on powers of two",
     .kinds = 1u << ROTA_KIND_ALL_REDUCE | 1u << ROTA_KIND_ALL_GATHER |
-             1u << ROTA_KIND_REDUCE_SCATTER | 1u << ROTA_KIND_BARRIER,
+             1u << ROTA_KIND_REDUCE_SCATTER | 1u << ROTA_KIND_BARRIER | 1u << ROTA_KIND_SCAN |
+             1u << ROTA_KIND_EXCLUSIVE_SCAN,
     .fits = fits,
     .build = build,
     .rounds = rounds,

@@ -4,7 +4,8 @@
  * reduce_scatter: chunk c starts raw at the rank after its owner, travels once round the ring and
  * gathers one operand per hop; the owner finishes it. all_gather: chunks travel once round.
  * all_reduce is both, with one chunk per rank. broadcast and reduce are a chain from or to the
- * root, in CHAIN_CHUNKS chunks so that the links overlap also where a message is one slice. */
+ * root, scans one from rank 0 to the last, in CHAIN_CHUNKS chunks so that the links overlap also
+ * where a message is one slice. */
 #include "algorithms/algorithm.h"
 
 enum {
@@ -123,6 +124,49 @@ static void build_reduce(const struct algorithm_request *q, struct sched_builder
     }
 }
 
+/* What rank - 1 sends is combined with the own input and passed on; chunk by chunk. */
+static void scan_chunk(const struct algorithm_request *q, struct sched_builder *b, uint32_t c,
+                       uint32_t scratch) {
+    uint32_t raw = q->rank == 1 ? SCHED_LOAD_MESSAGE : 0u, chunks = chain_chunks(q->nranks);
+    struct sched_range input = sched_input(c, 1), output = sched_output(c, 1);
+    struct sched_range sum = sched_scratch(scratch + c, 1, c);
+    struct sched_range operands[] = {sched_scratch(scratch + chunks + c, 1, c), sum};
+    bool last = q->rank + 1 == q->nranks, exclusive = q->kind == ROTA_KIND_EXCLUSIVE_SCAN;
+    if (last) {
+        int before = q->rank - 1;
+        sched_recv_reduce_list(b, &before, 1, 1, &input, exclusive ? 0 : 1, &output, 1,
+                               raw | SCHED_FINISH | (exclusive ? 0u : SCHED_LOAD_LOCAL));
+        return;
+    }
+    if (exclusive) { /* the value that came is needed twice */
+        int before = q->rank - 1;
+        sched_recv_reduce_list(b, &before, 1, 1, NULL, 0, operands, 1, raw);
+        sched_reduce(b, &input, 1, sum, SCHED_LOAD_LOCAL);
+        sched_reduce(b, operands, 2, sum, 0);
+    } else {
+        sched_recv_reduce(b, q->rank - 1, input, true, sum, raw | SCHED_LOAD_LOCAL);
+    }
+    sched_send(b, q->rank + 1, sum, SCHED_PARTIAL);
+    sched_reduce(b, exclusive ? operands : &sum, 1, output, SCHED_FINISH);
+}
+
+static void build_scan(const struct algorithm_request *q, struct sched_builder *b) {
+    uint32_t chunks = chain_chunks(q->nranks);
+    bool passes = q->rank > 0 && q->rank + 1 < q->nranks;
+    sched_set_chunks(b, chunks);
+    uint32_t scratch = passes ? sched_alloc_scratch(b, 2 * chunks) : 0;
+    for (uint32_t c = 0; c < chunks; c++) {
+        struct sched_range input = sched_input(c, 1);
+        if (q->rank > 0) {
+            scan_chunk(q, b, c, scratch);
+            continue;
+        }
+        sched_send(b, 1, input, 0);
+        if (q->kind == ROTA_KIND_SCAN)
+            sched_reduce(b, &input, 1, sched_output(c, 1), SCHED_LOAD_LOCAL | SCHED_FINISH);
+    }
+}
+
 static rota_status build(const struct algorithm_request *request, struct sched_builder *builder) {
     switch (request->kind) {
     case ROTA_KIND_ALL_REDUCE:
@@ -140,6 +184,10 @@ static rota_status build(const struct algorithm_request *request, struct sched_b
     case ROTA_KIND_REDUCE_SCATTER:
         build_reduce_scatter(request, builder);
         return ROTA_OK;
+    case ROTA_KIND_SCAN:
+    case ROTA_KIND_EXCLUSIVE_SCAN:
+        build_scan(request, builder);
+        return ROTA_OK;
     default:
         return ROTA_ERR_UNSUPPORTED;
     }
@@ -151,6 +199,8 @@ static double rounds(rota_kind kind, int nranks) {
         return 2.0 * (nranks - 1);
     case ROTA_KIND_REDUCE:
     case ROTA_KIND_BROADCAST:
+    case ROTA_KIND_SCAN:
+    case ROTA_KIND_EXCLUSIVE_SCAN:
         return nranks > 1 ? nranks - 2 + (double)chain_chunks(nranks) : 0;
     default:
         return nranks - 1;
@@ -164,6 +214,8 @@ static double volume(rota_kind kind, int nranks) {
         return 2 * share;
     case ROTA_KIND_REDUCE:
     case ROTA_KIND_BROADCAST:
+    case ROTA_KIND_SCAN:
+    case ROTA_KIND_EXCLUSIVE_SCAN:
         return nranks > 1 ? 1 : 0;
     default:
         return share;
@@ -177,6 +229,9 @@ static uint32_t scratch(rota_kind kind, int nranks) {
         return nranks > 1 ? ring_slots(nranks) : 0;
     case ROTA_KIND_REDUCE:
         return nranks > 2 ? chain_chunks(nranks) : 0;
+    case ROTA_KIND_SCAN:
+    case ROTA_KIND_EXCLUSIVE_SCAN:
+        return nranks > 2 ? 2 * chain_chunks(nranks) : 0;
     default:
         return 0;
     }
@@ -186,7 +241,8 @@ const struct algorithm algorithm_ring = {
     .name = "ring",
     .help = "neighbours only: n-1 rounds (all_reduce 2(n-1)), the least bytes; for large data",
     .kinds = 1u << ROTA_KIND_ALL_REDUCE | 1u << ROTA_KIND_REDUCE | 1u << ROTA_KIND_BROADCAST |
-             1u << ROTA_KIND_ALL_GATHER | 1u << ROTA_KIND_REDUCE_SCATTER,
+             1u << ROTA_KIND_ALL_GATHER | 1u << ROTA_KIND_REDUCE_SCATTER | 1u << ROTA_KIND_SCAN |
+             1u << ROTA_KIND_EXCLUSIVE_SCAN,
     .build = build,
     .rounds = rounds,
     .volume = volume,

@@ -6,8 +6,8 @@
  * who computes a node depends on it. Radix 4 combines 4 operands as (0 + 1) + (2 + 3), which is two
  * levels of radix 2: for radices that are powers of two the result is the aligned binary tree.
  *
- * Broadcast and tokens run over positions relative to the root: the parent of a position is that
- * without its lowest digit that is not 0, in the base of the radix. */
+ * Broadcast, gather, scatter and tokens run over positions relative to the root: the parent of a
+ * position is that without its lowest digit that is not 0, in the base of the radix. */
 #include "algorithms/tree.h"
 
 static int rank_of(const struct tree *t, uint64_t position) {
@@ -109,6 +109,9 @@ struct node {
     int parent;
     int children[TREE_MAX_CHILDREN]; /* largest subtree first */
     uint32_t nchildren;
+    /* Relative positions of the node and its subtree's end, and those of the children. */
+    uint64_t first, end;
+    uint64_t child_first[TREE_MAX_CHILDREN], child_end[TREE_MAX_CHILDREN];
 };
 
 static struct node node_of(const struct tree *t) {
@@ -119,11 +122,16 @@ static struct node node_of(const struct tree *t) {
     node.has_parent = relative > 0;
     uint64_t parent = relative - relative / weight % t->radix * weight;
     node.parent = rank_of(t, (parent + t->root) % t->n);
+    node.first = relative;
+    node.end = relative + weight < t->n ? relative + weight : t->n;
     while (weight > 1) {
         weight /= t->radix;
-        for (uint32_t digit = 1; digit < t->radix && relative + digit * weight < t->n; digit++)
-            node.children[node.nchildren++] =
-                rank_of(t, (relative + digit * weight + t->root) % t->n);
+        for (uint32_t digit = 1; digit < t->radix && relative + digit * weight < t->n; digit++) {
+            uint64_t child = relative + digit * weight;
+            node.child_first[node.nchildren] = child;
+            node.child_end[node.nchildren] = child + weight < t->n ? child + weight : t->n;
+            node.children[node.nchildren++] = rank_of(t, (child + t->root) % t->n);
+        }
     }
     return node;
 }
@@ -137,6 +145,68 @@ void tree_broadcast(const struct tree *t, struct sched_builder *b, struct sched_
     }
     if (node.nchildren)
         sched_send_list(b, node.children, node.nchildren, &source, 1, 0);
+}
+
+/* The blocks of a child's subtree: where they belong in `whole` at the root, else in scratch behind
+ * each other. */
+static void add_subtree(const struct tree *t, const struct node *node, uint64_t first, uint64_t end,
+                        enum sched_buffer whole, struct ranges *list) {
+    for (uint64_t at = first; at < end; at++) {
+        uint32_t block = (uint32_t)((at + t->root) % t->n);
+        if (node->has_parent)
+            ranges_add(list, SCHED_SCRATCH, (uint32_t)(at - node->first - 1), block);
+        else
+            ranges_add(list, whole, block, 0);
+    }
+}
+
+void tree_gather(const struct tree *t, struct sched_builder *b, struct ranges *list,
+                 bool in_place) {
+    struct node node = node_of(t);
+    if (node.has_parent)
+        sched_alloc_scratch(b, (uint32_t)(node.end - node.first - 1));
+    else if (!in_place)
+        sched_copy(b, sched_input(0, 1), sched_output(t->self, 1), 0);
+    for (uint32_t i = node.nchildren; i-- > 0;) {
+        ranges_clear(list);
+        add_subtree(t, &node, node.child_first[i], node.child_end[i], SCHED_OUTPUT, list);
+        ranges_recv(b, node.children[i], list, 0);
+    }
+    if (!node.has_parent)
+        return;
+    ranges_clear(list);
+    ranges_add(list, SCHED_INPUT, 0, 0);
+    add_subtree(t, &node, node.first + 1, node.end, SCHED_OUTPUT, list);
+    ranges_send(b, node.parent, list, 0);
+}
+
+void tree_scatter(const struct tree *t, struct sched_builder *b, struct ranges *list,
+                  bool in_place) {
+    struct node node = node_of(t);
+    if (node.has_parent) {
+        sched_alloc_scratch(b, (uint32_t)(node.end - node.first - 1));
+        ranges_clear(list);
+        ranges_add(list, SCHED_OUTPUT, 0, 0);
+        add_subtree(t, &node, node.first + 1, node.end, SCHED_INPUT, list);
+        ranges_recv(b, node.parent, list, 0);
+    }
+    for (uint32_t i = 0; i < node.nchildren; i++) {
+        ranges_clear(list);
+        add_subtree(t, &node, node.child_first[i], node.child_end[i], SCHED_INPUT, list);
+        ranges_send(b, node.children[i], list, 0);
+    }
+    if (!node.has_parent && !in_place)
+        sched_copy(b, sched_input(t->self, 1), sched_output(0, 1), 0);
+}
+
+/* The root's highest children have whole subtrees but for the last of them, those below smaller
+ * ones. */
+uint32_t tree_widest(uint32_t n, uint32_t radix) {
+    uint64_t top = 1;
+    while (top * radix < n)
+        top *= radix;
+    uint64_t rest = n - top < top ? n - top : top;
+    return (uint32_t)(n < 2 ? 1 : rest > top / radix ? rest : top / radix);
 }
 
 static void wait_for(struct sched_builder *b, uint32_t step, const struct tree_tokens *tokens) {

@@ -2,6 +2,7 @@
 #ifndef ALGORITHMS_TREE_H
 #define ALGORITHMS_TREE_H
 
+#include "algorithms/ranges.h"
 #include "schedule/builder.h"
 
 enum { TREE_MAX_RADIX = 4, TREE_MAX_CHILDREN = 48 };
@@ -31,6 +32,14 @@ void tree_reduce(const struct tree *t, struct sched_builder *b, struct tree_redu
 /* From the root's `source` to everybody else's `target`. */
 void tree_broadcast(const struct tree *t, struct sched_builder *b, struct sched_range source,
                     struct sched_range target);
+
+/* gather and scatter of one chunk per rank, as the kinds number them; positions are ranks. `list`
+ * has room for n chunks. */
+void tree_gather(const struct tree *t, struct sched_builder *b, struct ranges *list, bool in_place);
+void tree_scatter(const struct tree *t, struct sched_builder *b, struct ranges *list,
+                  bool in_place);
+/* Most blocks in one of their messages, and most scratch. */
+uint32_t tree_widest(uint32_t n, uint32_t radix);
 
 /* Barrier, first half: tokens rise to the root. At the root `heard` receives the steps after which
  * all members have entered. Receives are in lane 1, sends in lane 0. */

@@ -44,7 +44,11 @@ typedef enum rota_kind {
     ROTA_KIND_BARRIER = 6,
     ROTA_KIND_SEND = 7,
     ROTA_KIND_RECV = 8,
-    ROTA_KIND_COUNT = 9
+    ROTA_KIND_GATHER = 9,
+    ROTA_KIND_SCATTER = 10,
+    ROTA_KIND_SCAN = 11,
+    ROTA_KIND_EXCLUSIVE_SCAN = 12,
+    ROTA_KIND_COUNT = 13
 } rota_kind;
 
 /* What is promised about the bits of a floating-point result. */

@@ -32,6 +32,10 @@ static const char *const kinds[ROTA_KIND_COUNT] = {
     [ROTA_KIND_BARRIER] = "barrier",
     [ROTA_KIND_SEND] = "send",
     [ROTA_KIND_RECV] = "recv",
+    [ROTA_KIND_GATHER] = "gather",
+    [ROTA_KIND_SCATTER] = "scatter",
+    [ROTA_KIND_SCAN] = "scan",
+    [ROTA_KIND_EXCLUSIVE_SCAN] = "exclusive_scan",
 };
 
 struct alias {
@@ -50,6 +54,7 @@ static const struct alias kind_aliases[] = {
     {"allgather", ROTA_KIND_ALL_GATHER},
     {"reducescatter", ROTA_KIND_REDUCE_SCATTER},
     {"alltoall", ROTA_KIND_ALL_TO_ALL},
+    {"exscan", ROTA_KIND_EXCLUSIVE_SCAN},
 };
 
 size_t rota_dtype_size(rota_dtype dtype) {

@@ -52,7 +52,7 @@ static bool grow(struct sched_builder *b, void **array, uint32_t *room, uint32_t
 
 rota_status sched_builder_create(const struct sched_shape *shape, struct sched_builder **builder) {
     bool rooted = sched_kind_rooted(shape->kind);
-    if ((unsigned)shape->kind > ROTA_KIND_BARRIER)
+    if (!sched_kind_collective(shape->kind))
         return error_raise(ROTA_ERR_ARGUMENT, "kind %d has no schedules", (int)shape->kind);
     if (shape->nranks < 1 || shape->rank < 0 || shape->rank >= shape->nranks)
         return error_raise(ROTA_ERR_ARGUMENT, "rank %d of %d does not exist", shape->rank,

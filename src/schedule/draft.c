@@ -32,8 +32,9 @@ static size_t find_word(const char *const *words, size_t count, const char *word
 }
 
 bool draft_parse_kind(const char *word, rota_kind *kind) {
-    for (int i = 0; i <= ROTA_KIND_BARRIER; i++)
-        if (strcmp(sched_kind_name((rota_kind)i), word) == 0) {
+    for (int i = 0; i < ROTA_KIND_COUNT; i++)
+        if (sched_kind_collective((rota_kind)i) &&
+            strcmp(sched_kind_name((rota_kind)i), word) == 0) {
             *kind = (rota_kind)i;
             return true;
         }

@@ -22,9 +22,12 @@ static uint32_t expected_leaf(const struct outputs *o, uint32_t chunk) {
     uint32_t cpb = o->s->chunks_per_block;
     switch (o->s->kind) {
     case ROTA_KIND_ALL_GATHER:
+    case ROTA_KIND_GATHER:
         return o->first_leaf[chunk / cpb] + chunk % cpb;
     case ROTA_KIND_ALL_TO_ALL:
         return o->first_leaf[chunk / cpb] + o->rank * cpb + chunk % cpb;
+    case ROTA_KIND_SCATTER:
+        return o->first_leaf[o->s->root] + o->rank * cpb + chunk;
     default:
         return o->first_leaf[o->s->root] + chunk;
     }
@@ -41,9 +44,16 @@ static bool check_moved(const struct outputs *o, uint32_t index) {
     return true;
 }
 
-/* The canonical tree over the inputs of all ranks, if any rank has computed it. */
+/* Ranks whose inputs the output combines: this many, from 0 on. */
+static uint32_t combined(const struct outputs *o) {
+    if (!sched_kind_scans(o->s->kind))
+        return o->p->nranks;
+    return o->s->kind == ROTA_KIND_SCAN ? o->rank + 1 : o->rank;
+}
+
+/* The canonical tree over those inputs, if any rank has computed it. */
 static uint32_t canonical(const struct outputs *o, uint32_t chunk) {
-    uint32_t n = o->p->nranks, *nodes = o->operands;
+    uint32_t n = combined(o), *nodes = o->operands;
     for (uint32_t r = 0; r < n; r++)
         nodes[r] = o->first_leaf[r] + chunk;
     for (uint32_t stride = 1; stride < n; stride *= 2)
@@ -68,9 +78,11 @@ static bool check_reduced(const struct outputs *o, uint32_t index) {
             return true; /* the same as that of rank 0, which was checked */
     }
     if (e->chunk != chunk ||
-        !expression_is_complete(&p->expressions, cell->node, p->nranks, o->seen))
+        !expression_is_complete(&p->expressions, cell->node, combined(o), o->seen))
         return output_fault(o, SCHED_FAULT_CONTRIBUTION, chunk,
-                            "the output is not made of each rank's input once");
+                            sched_kind_scans(o->s->kind)
+                                ? "the output is not made of the input of each rank below once"
+                                : "the output is not made of each rank's input once");
     if (cell->form != PROOF_FINISHED)
         return output_fault(o, SCHED_FAULT_FINISH, chunk, "the output is not finished");
     if (o->s->kind == ROTA_KIND_ALL_REDUCE && o->rank > 0)

@@ -30,7 +30,7 @@ static bool step_fault(const struct check *c, const char *what) {
 
 static bool check_head(const struct check *c) {
     const struct sched *s = c->s, *first = c->p->schedules[0];
-    if ((unsigned)s->kind > ROTA_KIND_BARRIER)
+    if (!sched_kind_collective(s->kind))
         return rank_fault(c, "the kind is none that schedules have");
     if (s->nranks != (int)c->p->nranks || s->rank != (int)c->rank)
         return rank_fault(c, "the schedule is that of another rank or number of ranks");

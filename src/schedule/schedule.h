@@ -1,8 +1,9 @@
 /* The schedule: what one rank does for one collective, independent of size, type and alignment.
  *
  * Data are chunks. A collective works on `blocks` blocks (1 for all_reduce, reduce, broadcast;
- * nranks for all_gather, reduce_scatter, all_to_all; 0 for barrier) of `chunks_per_block` chunks
- * each; the *global number* of a chunk is block * chunks_per_block + sub. Buffers number theirs so:
+ * nranks for all_gather, reduce_scatter, all_to_all, gather, scatter; 0 for barrier) of
+ * `chunks_per_block` chunks each; the *global number* of a chunk is block * chunks_per_block + sub.
+ * Buffers number theirs so:
  *
  *   kind            INPUT                      OUTPUT
  *   all_reduce      global                     global
@@ -11,6 +12,11 @@
  *   all_gather      0..cpb-1 of block `rank`   global, block b from rank b
  *   reduce_scatter  global, block b for rank b 0..cpb-1 of block `rank`
  *   all_to_all      global, block b to rank b  global, block b from rank b
+ *   gather          0..cpb-1 of block `rank`   global, block b from rank b (root only)
+ *   scatter         global, block b to rank b  0..cpb-1 of block `rank`
+ *                   (root only)
+ *   scan            global                     global, ranks 0 .. `rank` combined
+ *   exclusive_scan  global                     global, ranks below combined (none on rank 0)
  *
  * How many elements chunk i holds is decided when a plan is made (chunk_map.h), so SCRATCH chunks
  * name the chunk whose length they have (`like`).
@@ -104,9 +110,14 @@ void sched_free(struct sched *schedule);
 
 /* "all_reduce", ...: the names of rota_kind_name, for the kinds that have schedules; else NULL. */
 const char *sched_kind_name(rota_kind kind);
-/* Whether the kind has a root / combines values. */
+/* Whether the kind has schedules: all but send and receive. */
+static inline bool sched_kind_collective(rota_kind kind) {
+    return (unsigned)kind < ROTA_KIND_COUNT && kind != ROTA_KIND_SEND && kind != ROTA_KIND_RECV;
+}
+/* Whether the kind has a root / combines values / combines only those of ranks up to the own. */
 bool sched_kind_rooted(rota_kind kind);
 bool sched_kind_reduces(rota_kind kind);
+bool sched_kind_scans(rota_kind kind);
 /* Number of blocks of a kind. */
 uint32_t sched_kind_blocks(rota_kind kind, int nranks);
 /* Number of chunks in the INPUT and OUTPUT buffer of this rank (0 where it has none). */

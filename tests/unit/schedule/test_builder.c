@@ -96,6 +96,12 @@ Test(schedule, buffers_of_every_kind) {
         {ROTA_KIND_REDUCE_SCATTER, -1, 6, 2, 1, 3, UINT32_MAX},
         {ROTA_KIND_ALL_TO_ALL, -1, 6, 6, 1, 1, 1},
         {ROTA_KIND_BARRIER, -1, 0, 0, 1, 1, UINT32_MAX},
+        {ROTA_KIND_GATHER, 1, 2, 6, 3, 1, 3},
+        {ROTA_KIND_GATHER, 0, 2, 0, 3, 1, UINT32_MAX},
+        {ROTA_KIND_SCATTER, 1, 6, 2, 1, 3, UINT32_MAX},
+        {ROTA_KIND_SCATTER, 0, 0, 2, 1, 3, UINT32_MAX},
+        {ROTA_KIND_SCAN, -1, 2, 2, 1, 1, 1},
+        {ROTA_KIND_EXCLUSIVE_SCAN, -1, 2, 2, 1, 1, 1},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct sched s = {.kind = rows[i].kind, .nranks = 3, .rank = 1, .root = rows[i].root};
@@ -125,9 +131,14 @@ Test(schedule, buffers_of_every_kind) {
 }
 
 Test(schedule, names_are_those_of_the_library) {
-    for (int kind = 0; kind <= ROTA_KIND_BARRIER; kind++)
-        cr_expect_str_eq(sched_kind_name((rota_kind)kind), rota_kind_name((rota_kind)kind));
-    cr_expect_null(sched_kind_name(ROTA_KIND_SEND));
+    for (int kind = 0; kind < ROTA_KIND_COUNT; kind++)
+        if (sched_kind_collective((rota_kind)kind))
+            cr_expect_str_eq(sched_kind_name((rota_kind)kind), rota_kind_name((rota_kind)kind));
+    const rota_kind others[] = {ROTA_KIND_SEND, ROTA_KIND_RECV, ROTA_KIND_COUNT, (rota_kind)-1};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        cr_expect_null(sched_kind_name(others[i]));
+        cr_expect_not(sched_kind_collective(others[i]));
+    }
 }
 
 Test(schedule, chunks_cover_a_block) {

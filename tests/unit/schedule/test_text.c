@@ -62,7 +62,7 @@ static void check_round_trip(const struct sched_set *set, enum form form, const 
 Test(text, round_trips_of_all_algorithms) {
     const struct algorithm *a;
     for (int i = 0; (a = algorithm_at(i)); i++)
-        for (int kind = 0; kind <= ROTA_KIND_BARRIER; kind++)
+        for (int kind = 0; kind < ROTA_KIND_COUNT; kind++)
             for (int n = 1; n < 10; n++) {
                 if (!algorithm_can(a, (rota_kind)kind, n))
                     continue;
