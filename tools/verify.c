@@ -56,7 +56,7 @@ static void ranks_parse(const char *value, struct verify_request *request) {
 static void kind_parse(const char *value, struct verify_request *request) {
     char quoted[CLI_QUOTED];
     rota_kind kind;
-    if (rota_kind_parse(value, &kind) || kind > ROTA_KIND_BARRIER)
+    if (rota_kind_parse(value, &kind) || kind == ROTA_KIND_SEND || kind == ROTA_KIND_RECV)
         cli_fail(command, "--kind expects an operation as all_reduce or broadcast, not %s",
                  cli_quote(value, quoted));
     request->kind = (int)kind;

@@ -52,7 +52,8 @@ void verify_summary_merge(struct verify_summary *into, const struct verify_summa
 
 void verify_summary_print(const struct verify_summary *summary, rota_kind kind) {
     bool reduces = kind == ROTA_KIND_ALL_REDUCE || kind == ROTA_KIND_REDUCE ||
-                   kind == ROTA_KIND_REDUCE_SCATTER;
+                   kind == ROTA_KIND_REDUCE_SCATTER || kind == ROTA_KIND_SCAN ||
+                   kind == ROTA_KIND_EXCLUSIVE_SCAN;
     printf("proven, n = %d..%d, %ld schedules", summary->fewest, summary->most, summary->schedules);
     if (reduces)
         printf(": %s, %s, %s, depth up to %u",
@@ -63,7 +64,8 @@ void verify_summary_print(const struct verify_summary *summary, rota_kind kind) 
 }
 
 bool verify_kind_has_root(rota_kind kind) {
-    return kind == ROTA_KIND_REDUCE || kind == ROTA_KIND_BROADCAST;
+    return kind == ROTA_KIND_REDUCE || kind == ROTA_KIND_BROADCAST || kind == ROTA_KIND_GATHER ||
+           kind == ROTA_KIND_SCATTER;
 }
 
 static void describe(char *text, size_t size, const char *algorithm, rota_kind kind, int nranks,
@@ -147,7 +149,7 @@ static void tasks_collect(struct verify_work *work) {
             const char *name = rota_algorithm_name(i);
             if (request->algorithm && strcmp(name, request->algorithm))
                 continue;
-            for (int kind = 0; kind <= ROTA_KIND_BARRIER; kind++) {
+            for (int kind = 0; kind < ROTA_KIND_COUNT; kind++) {
                 if ((request->kind >= 0 && kind != request->kind) ||
                     !rota_algorithm_does(name, (rota_kind)kind, nranks))
                     continue;
@@ -196,7 +198,7 @@ static int results_print(const struct verify_work *work, struct verify_summary *
     int lines = 0;
     verify_summary_init(total);
     for (int i = 0; rota_algorithm_name(i); i++)
-        for (int kind = 0; kind <= ROTA_KIND_BARRIER; kind++) {
+        for (int kind = 0; kind < ROTA_KIND_COUNT; kind++) {
             struct verify_summary sum;
             verify_summary_init(&sum);
             for (int t = work->count - 1; t >= 0; t--)

@@ -52,6 +52,57 @@ ROTA_API rota_status rota_reduce_scatter(const void *send, void *recv, size_t co
 ROTA_API rota_status rota_all_to_all(const void *send, void *recv, size_t count, rota_dtype dtype,
                                      rota_comm *comm, const rota_call *call);
 
+/* recv[r * count + i] on `root` = send[i] of rank r. count elements in; nranks * count out on the
+ * root, recv is ignored elsewhere and may be NULL. In place on the root: send == recv + root *
+ * count.
+ */
+ROTA_API rota_status rota_gather(const void *send, void *recv, size_t count, rota_dtype dtype,
+                                 int root, rota_comm *comm, const rota_call *call);
+
+/* recv[i] = send[rank * count + i] of `root`. nranks * count elements in on the root, send is
+ * ignored elsewhere and may be NULL; count out. In place on the root: recv == send + root * count.
+ */
+ROTA_API rota_status rota_scatter(const void *send, void *recv, size_t count, rota_dtype dtype,
+                                  int root, rota_comm *comm, const rota_call *call);
+
+/* recv[i] = op over ranks 0 ... rank of send[i]. count elements in and out. In place: send == recv.
+ * op is not ROTA_AVG. */
+ROTA_API rota_status rota_scan(const void *send, void *recv, size_t count, rota_dtype dtype,
+                               rota_op op, rota_comm *comm, const rota_call *call);
+
+/* As scan, over ranks 0 ... rank - 1; on rank 0 recv is left as it is and may be NULL. */
+ROTA_API rota_status rota_exclusive_scan(const void *send, void *recv, size_t count,
+                                         rota_dtype dtype, rota_op op, rota_comm *comm,
+                                         const rota_call *call);
+
+/* -- v-forms: blocks of different lengths --------------------------------------------------------
+ * Counts and displacements are in elements, one entry per rank; displacements NULL means packed,
+ * one block after the other. The arrays may be freed when the call returns, also with a request.
+ * Blocks that are received must not overlap each other. A length that differs between sender and
+ * receiver is ROTA_ERR_MISMATCH and names both. */
+
+/* As all_gather, with recv_counts[r] elements from rank r at recv + recv_displs[r]; send_count must
+ * be recv_counts[rank], and all ranks pass the same recv_counts.
+ * In place: send == recv + recv_displs[rank]. */
+ROTA_API rota_status rota_all_gatherv(const void *send, size_t send_count, void *recv,
+                                      const size_t *recv_counts, const size_t *recv_displs,
+                                      rota_dtype dtype, rota_comm *comm, const rota_call *call);
+
+/* As reduce_scatter, with send_counts[r] elements at send + send_displs[r] for rank r; recv_count
+ * must be send_counts[rank], and all ranks pass the same send_counts. In place: recv == send +
+ * send_displs[rank]. */
+ROTA_API rota_status rota_reduce_scatterv(const void *send, const size_t *send_counts,
+                                          const size_t *send_displs, void *recv, size_t recv_count,
+                                          rota_dtype dtype, rota_op op, rota_comm *comm,
+                                          const rota_call *call);
+
+/* As all_to_all: send_counts[r] elements go to rank r, recv_counts[r] come from it. Each rank knows
+ * its own counts only. No in-place form. */
+ROTA_API rota_status rota_all_to_allv(const void *send, const size_t *send_counts,
+                                      const size_t *send_displs, void *recv,
+                                      const size_t *recv_counts, const size_t *recv_displs,
+                                      rota_dtype dtype, rota_comm *comm, const rota_call *call);
+
 /* Returns on no rank before every rank has called it. */
 ROTA_API rota_status rota_barrier(rota_comm *comm, const rota_call *call);
 

@@ -16,6 +16,8 @@ static rota_status check(const rota_comm *comm, const struct call_args *args, si
         status = check_dtype(args->dtype);
     if (status == ROTA_OK && sched_kind_reduces(args->kind))
         status = check_op(args->op);
+    if (status == ROTA_OK && sched_kind_scans(args->kind) && args->op == ROTA_AVG)
+        status = error_raise(ROTA_ERR_ARGUMENT, "op is avg, which has no scan");
     if (status == ROTA_OK && sched_kind_rooted(args->kind))
         status = check_rank("root", args->root, comm->nranks);
     size_t send_bytes = 0, recv_bytes = 0;
@@ -121,6 +123,61 @@ rota_status rota_all_to_all(const void *send, void *recv, size_t count, rota_dty
                              .dtype = dtype,
                              .root = -1};
     return run(comm, &args, (size_t)comm->nranks, (size_t)comm->nranks, "send == recv", call);
+}
+
+rota_status rota_gather(const void *send, void *recv, size_t count, rota_dtype dtype, int root,
+                        rota_comm *comm, const rota_call *call) {
+    if (check_comm(comm) != ROTA_OK)
+        return ROTA_ERR_ARGUMENT;
+    bool receives = root == comm->rank;
+    struct call_args args = {.kind = ROTA_KIND_GATHER,
+                             .send = send,
+                             .recv = receives ? recv : NULL,
+                             .count = count,
+                             .dtype = dtype,
+                             .root = root};
+    return run(comm, &args, 1, receives ? (size_t)comm->nranks : 0,
+               "send == recv + root * count on the root", call);
+}
+
+rota_status rota_scatter(const void *send, void *recv, size_t count, rota_dtype dtype, int root,
+                         rota_comm *comm, const rota_call *call) {
+    if (check_comm(comm) != ROTA_OK)
+        return ROTA_ERR_ARGUMENT;
+    bool sends = root == comm->rank;
+    struct call_args args = {.kind = ROTA_KIND_SCATTER,
+                             .send = sends ? send : NULL,
+                             .recv = recv,
+                             .count = count,
+                             .dtype = dtype,
+                             .root = root};
+    return run(comm, &args, sends ? (size_t)comm->nranks : 0, 1,
+               "recv == send + root * count on the root", call);
+}
+
+static rota_status scan(rota_kind kind, const void *send, void *recv, size_t count,
+                        rota_dtype dtype, rota_op op, rota_comm *comm, const rota_call *call) {
+    if (check_comm(comm) != ROTA_OK)
+        return ROTA_ERR_ARGUMENT;
+    bool receives = kind == ROTA_KIND_SCAN || comm->rank > 0;
+    struct call_args args = {.kind = kind,
+                             .send = send,
+                             .recv = receives ? recv : NULL,
+                             .count = count,
+                             .dtype = dtype,
+                             .op = op,
+                             .root = -1};
+    return run(comm, &args, 1, receives ? 1 : 0, "send == recv", call);
+}
+
+rota_status rota_scan(const void *send, void *recv, size_t count, rota_dtype dtype, rota_op op,
+                      rota_comm *comm, const rota_call *call) {
+    return scan(ROTA_KIND_SCAN, send, recv, count, dtype, op, comm, call);
+}
+
+rota_status rota_exclusive_scan(const void *send, void *recv, size_t count, rota_dtype dtype,
+                                rota_op op, rota_comm *comm, const rota_call *call) {
+    return scan(ROTA_KIND_EXCLUSIVE_SCAN, send, recv, count, dtype, op, comm, call);
 }
 
 rota_status rota_barrier(rota_comm *comm, const rota_call *call) {

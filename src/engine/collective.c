@@ -14,14 +14,31 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+/* First element of this rank's block in the buffer that has nranks blocks. */
+static size_t own_offset(const rota_comm *comm, const struct call_args *args) {
+    bool received = args->recv_counts != NULL;
+    const size_t *displs = received ? args->recv_displs : args->send_displs;
+    const size_t *counts = received ? args->recv_counts : args->send_counts;
+    size_t offset = 0;
+    if (counts == NULL)
+        return (size_t)comm->rank * args->count;
+    if (displs != NULL)
+        return displs[comm->rank];
+    for (int r = 0; r < comm->rank; r++)
+        offset += counts[r];
+    return offset;
+}
+
 bool collective_in_place(const rota_comm *comm, const struct call_args *args, size_t element_size) {
     const unsigned char *send = args->send, *recv = args->recv;
-    size_t own = (size_t)comm->rank * args->count * element_size;
+    size_t own = own_offset(comm, args) * element_size;
     if (args->count == 0)
         return false;
     switch (args->kind) {
     case ROTA_KIND_ALL_REDUCE:
     case ROTA_KIND_ALL_TO_ALL:
+    case ROTA_KIND_SCAN:
+    case ROTA_KIND_EXCLUSIVE_SCAN:
         return send == recv;
     case ROTA_KIND_REDUCE:
     case ROTA_KIND_BROADCAST:
@@ -30,6 +47,10 @@ bool collective_in_place(const rota_comm *comm, const struct call_args *args, si
         return send == recv + own;
     case ROTA_KIND_REDUCE_SCATTER:
         return recv == send + own;
+    case ROTA_KIND_GATHER:
+        return args->root == comm->rank && send == recv + own;
+    case ROTA_KIND_SCATTER:
+        return args->root == comm->rank && recv == send + own;
     default:
         return false;
     }
@@ -44,6 +65,13 @@ static uint64_t fingerprint(const rota_comm *comm, const struct call_args *args,
         (uint64_t)args->kind | (uint64_t)args->dtype << 8 | (uint64_t)args->op << 40,
         (uint64_t)(uint32_t)args->root, args->count,
         algorithm != NULL ? XXH64(algorithm->name, strlen(algorithm->name), 0) : 0};
+    if (args->vector) { /* counts only where every rank knows all of them */
+        const size_t *counts = args->send_counts != NULL ? args->send_counts : args->recv_counts;
+        words[1] |= 1ull << 32;
+        words[2] = call_counts_are_local(args)
+                       ? 0
+                       : XXH3_64bits(counts, (size_t)comm->nranks * sizeof(*counts));
+    }
     return XXH3_64bits(words, sizeof(words)) | 1;
 }
 
@@ -303,7 +331,7 @@ static bool poll_copy(rota_request *request) {
         comm_fail(request->comm, error_record());
     } else if (request->stage == REQUEST_STAGING_OUT) {
         request_close(request, ROTA_OK);
-    } else if (request->args.kind >= ROTA_KIND_SEND) {
+    } else if (!sched_kind_collective(request->args.kind)) {
         request_poll(request, false);
         request->stage = REQUEST_RUNNING;
         p2p_start(request);
@@ -358,17 +386,52 @@ static rota_status wait_and_free(rota_request *request) {
     return status;
 }
 
+/* Copies one table into the request's own; packed displacements where the caller gave none. */
+static const size_t *keep_table(size_t *to, const size_t *from, const size_t *counts, int n) {
+    size_t at = 0;
+    for (int r = 0; r < n; r++) {
+        to[r] = from != NULL ? from[r] : at;
+        at += counts[r];
+    }
+    return to;
+}
+
+/* The caller's tables of a v-form need not outlive the call. */
+static bool keep_tables(rota_request *request) {
+    struct call_args *args = &request->args;
+    int n = request->comm->nranks;
+    request->tables = malloc(4 * (size_t)n * sizeof(*request->tables));
+    if (request->tables == NULL) {
+        error_raise(ROTA_ERR_MEMORY, "out of memory for the counts of %d ranks", n);
+        return false;
+    }
+    size_t *tables = request->tables;
+    if (args->send_counts != NULL) {
+        args->send_displs = keep_table(tables, args->send_displs, args->send_counts, n);
+        args->send_counts = keep_table(tables + n, args->send_counts, args->send_counts, n);
+    }
+    if (args->recv_counts != NULL) {
+        args->recv_displs = keep_table(tables + 2 * n, args->recv_displs, args->recv_counts, n);
+        args->recv_counts = keep_table(tables + 3 * n, args->recv_counts, args->recv_counts, n);
+    }
+    return true;
+}
+
 /* Inside the domain: makes the request and puts it at the end of the queue. */
 static rota_request *enqueue(rota_comm *comm, const struct call_args *args,
                              const struct reduce_spec *spec, const rota_call *call) {
-    size_t element = rota_dtype_size(args->dtype);
-    const struct algorithm *algorithm = select_algorithm(
-        comm, call != NULL ? call->algorithm : NULL, args->kind, args->count * element, spec);
+    const struct algorithm *algorithm =
+        select_algorithm(comm, call != NULL ? call->algorithm : NULL, args, spec);
     if (algorithm == NULL)
         return NULL;
     rota_request *request = request_create(comm, args, call);
     if (request == NULL)
         return NULL;
+    if (args->vector && !keep_tables(request)) {
+        request->freed = true;
+        request_close(request, ROTA_ERR_MEMORY);
+        return NULL;
+    }
     if (spec != NULL)
         request->spec = *spec;
     request->algorithm = algorithm;

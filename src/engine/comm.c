@@ -233,7 +233,7 @@ rota_status comm_destroy(rota_comm *comm) {
 static void expire(rota_request *request) {
     int ranks[ROTA_ERROR_MAX_CULPRITS], count = 0;
     rota_comm *comm = request->comm;
-    if (request->args.kind >= ROTA_KIND_SEND) {
+    if (!sched_kind_collective(request->args.kind)) {
         if (request->args.root >= 0)
             ranks[count++] = request->args.root;
     } else if (request == TAILQ_FIRST(&comm->queue)) {

@@ -82,10 +82,12 @@ void request_close(rota_request *request, rota_status status) {
     keep_record(request, status);
     request_poll(request, false);
     staging_free(request);
+    free(request->tables);
+    request->tables = NULL;
     LIST_REMOVE(request, comm_entry);
     if (status == ROTA_OK)
         job->operations++;
-    bool collective = request->args.kind < ROTA_KIND_SEND;
+    bool collective = sched_kind_collective(request->args.kind);
     if (request->queued && collective) {
         TAILQ_REMOVE(&comm->queue, request, queue_entry);
         request->queued = false;
@@ -193,7 +195,7 @@ static int describe(const rota_request *request, char *text, size_t size) {
     const struct call_args *args = &request->args;
     const rota_comm *comm = request->comm;
     int n = snprintf(text, size, "%s", rota_kind_name(args->kind));
-    if (args->kind < ROTA_KIND_SEND)
+    if (sched_kind_collective(args->kind))
         n += snprintf(text + n, size - (size_t)n, " #%llu", (unsigned long long)request->sequence);
     if (args->kind != ROTA_KIND_BARRIER) {
         n += snprintf(text + n, size - (size_t)n, " (%s", rota_dtype_name(args->dtype));

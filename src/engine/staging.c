@@ -12,15 +12,39 @@ struct staging_copy {
     _Atomic bool notified, left;
 };
 
-static size_t blocks_of(rota_kind kind, const rota_comm *comm, bool sending) {
-    switch (kind) {
-    case ROTA_KIND_ALL_GATHER:
-        return sending ? 1 : (size_t)comm->nranks;
+/* Blocks of `count` elements that this rank sends, or receives. */
+static size_t send_blocks(const struct call_args *args, const rota_comm *comm) {
+    bool at_root = args->root == comm->rank;
+    switch (args->kind) {
     case ROTA_KIND_REDUCE_SCATTER:
-        return sending ? (size_t)comm->nranks : 1;
     case ROTA_KIND_ALL_TO_ALL:
         return (size_t)comm->nranks;
+    case ROTA_KIND_SCATTER:
+        return at_root ? (size_t)comm->nranks : 0;
+    case ROTA_KIND_BROADCAST:
+        return at_root ? 1 : 0;
     case ROTA_KIND_BARRIER:
+    case ROTA_KIND_RECV:
+        return 0;
+    default:
+        return 1;
+    }
+}
+
+static size_t recv_blocks(const struct call_args *args, const rota_comm *comm) {
+    bool at_root = args->root == comm->rank;
+    switch (args->kind) {
+    case ROTA_KIND_ALL_GATHER:
+    case ROTA_KIND_ALL_TO_ALL:
+        return (size_t)comm->nranks;
+    case ROTA_KIND_GATHER:
+        return at_root ? (size_t)comm->nranks : 0;
+    case ROTA_KIND_REDUCE:
+        return at_root ? 1 : 0;
+    case ROTA_KIND_EXCLUSIVE_SCAN:
+        return comm->rank > 0 ? 1 : 0;
+    case ROTA_KIND_BARRIER:
+    case ROTA_KIND_SEND:
         return 0;
     default:
         return 1;
@@ -28,19 +52,11 @@ static size_t blocks_of(rota_kind kind, const rota_comm *comm, bool sending) {
 }
 
 size_t staging_send_bytes(const rota_request *request) {
-    const struct call_args *args = &request->args;
-    if (args->kind == ROTA_KIND_RECV ||
-        (args->kind == ROTA_KIND_BROADCAST && args->root != request->comm->rank))
-        return 0;
-    return blocks_of(args->kind, request->comm, true) * args->count * request->element_size;
+    return send_blocks(&request->args, request->comm) * request->args.count * request->element_size;
 }
 
 size_t staging_recv_bytes(const rota_request *request) {
-    const struct call_args *args = &request->args;
-    if (args->kind == ROTA_KIND_SEND ||
-        (args->kind == ROTA_KIND_REDUCE && args->root != request->comm->rank))
-        return 0;
-    return blocks_of(args->kind, request->comm, false) * args->count * request->element_size;
+    return recv_blocks(&request->args, request->comm) * request->args.count * request->element_size;
 }
 
 static void copy_notify(struct memory_ticket *ticket) {

@@ -235,6 +235,64 @@ Test(arguments, rota_all_to_all) {
     check(&(struct operation){.run = all_to_all, .buffers = true, .sends = true, .receives = true});
 }
 
+static rota_status gather(const struct arguments *a) {
+    return rota_gather(a->send, a->recv, a->count, a->dtype, a->root, a->comm, a->call);
+}
+Test(arguments, rota_gather) {
+    check(&(struct operation){.run = gather,
+                              .buffers = true,
+                              .sends = true,
+                              .receives = true,
+                              .rooted = true,
+                              .root_name = "root"});
+}
+
+static rota_status scatter(const struct arguments *a) {
+    return rota_scatter(a->send, a->recv, a->count, a->dtype, a->root, a->comm, a->call);
+}
+Test(arguments, rota_scatter) {
+    check(&(struct operation){.run = scatter,
+                              .buffers = true,
+                              .sends = true,
+                              .receives = true,
+                              .rooted = true,
+                              .root_name = "root"});
+}
+
+/* There is no average of a part of the ranks. */
+static void check_no_average(rota_status (*run)(const struct arguments *args)) {
+    struct pair pair;
+    pair_open(&pair);
+    struct arguments args = {.send = numbers,
+                             .recv = results,
+                             .count = 4,
+                             .dtype = ROTA_INT32,
+                             .op = ROTA_AVG,
+                             .comm = pair.comms[0]};
+    REFUSED(run(&args), ROTA_ERR_ARGUMENT, args.comm, "avg");
+    pair_works(&pair);
+    pair_close(&pair);
+}
+
+static rota_status scan(const struct arguments *a) {
+    return rota_scan(a->send, a->recv, a->count, a->dtype, a->op, a->comm, a->call);
+}
+Test(arguments, rota_scan) {
+    check(&(struct operation){
+        .run = scan, .buffers = true, .sends = true, .receives = true, .reduces = true});
+    check_no_average(scan);
+}
+
+/* Rank 0, which checks here, receives nothing. */
+static rota_status exclusive_scan(const struct arguments *a) {
+    return rota_exclusive_scan(a->send, a->recv, a->count, a->dtype, a->op, a->comm, a->call);
+}
+Test(arguments, rota_exclusive_scan) {
+    check(&(struct operation){
+        .run = exclusive_scan, .buffers = true, .sends = true, .reduces = true});
+    check_no_average(exclusive_scan);
+}
+
 static rota_status barrier(const struct arguments *a) {
     return rota_barrier(a->comm, a->call);
 }
@@ -279,8 +337,9 @@ Test(operations, unused_buffers_are_ignored) {
     struct pair pair;
     pair_open(&pair);
     rota_call call = ROTA_CALL_INIT;
-    rota_request *requests[4];
+    rota_request *requests[10];
     void *const odd = (void *)1;
+    numbers[0] = 17;
     call.request = &requests[0];
     cr_assert_eq(rota_reduce(numbers, odd, 1, ROTA_INT32, ROTA_SUM, 0, pair.comms[1], &call), 0);
     call.request = &requests[1];
@@ -290,10 +349,26 @@ Test(operations, unused_buffers_are_ignored) {
         rota_reduce(numbers, results + 1, 1, ROTA_INT32, ROTA_SUM, 0, pair.comms[0], &call), 0);
     call.request = &requests[3];
     cr_assert_eq(rota_broadcast(numbers, results + 2, 1, ROTA_INT32, 0, pair.comms[0], &call), 0);
-    for (int i = 0; i < 4; i++) {
+    call.request = &requests[4];
+    cr_assert_eq(rota_gather(numbers, odd, 1, ROTA_INT32, 0, pair.comms[1], &call), 0);
+    call.request = &requests[5];
+    cr_assert_eq(rota_scatter(odd, results + 8, 1, ROTA_INT32, 0, pair.comms[1], &call), 0);
+    call.request = &requests[6];
+    cr_assert_eq(rota_gather(numbers, results + 10, 1, ROTA_INT32, 0, pair.comms[0], &call), 0);
+    call.request = &requests[7];
+    cr_assert_eq(rota_scatter(numbers, results + 12, 1, ROTA_INT32, 0, pair.comms[0], &call), 0);
+    call.request = &requests[8];
+    cr_assert_eq(rota_exclusive_scan(numbers, odd, 1, ROTA_INT32, ROTA_SUM, pair.comms[0], &call),
+                 0);
+    call.request = &requests[9];
+    cr_assert_eq(
+        rota_exclusive_scan(numbers, results + 20, 1, ROTA_INT32, ROTA_SUM, pair.comms[1], &call),
+        0);
+    for (int i = 0; i < 10; i++) {
         cr_assert_eq(rota_request_wait(requests[i], 0), ROTA_OK);
         cr_assert_eq(rota_request_free(requests[i]), ROTA_OK);
     }
+    cr_assert_eq(results[20], numbers[0]);
     pair_works(&pair);
     pair_close(&pair);
 }

@@ -68,7 +68,17 @@ static void output_at(const struct side *side, size_t index, void *element) {
     case ROTA_KIND_BROADCAST:
         value_input(test->dtype, test->op, test->salt, test->root, index, element);
         return;
+    case ROTA_KIND_SCATTER:
+        value_input(test->dtype, test->op, test->salt, test->root, own + index, element);
+        return;
+    case ROTA_KIND_SCAN:
+        value_expected(test->dtype, test->op, test->salt, side->rank + 1, index, element);
+        return;
+    case ROTA_KIND_EXCLUSIVE_SCAN:
+        value_expected(test->dtype, test->op, test->salt, side->rank, index, element);
+        return;
     case ROTA_KIND_ALL_GATHER:
+    case ROTA_KIND_GATHER:
         value_input(test->dtype, test->op, test->salt, from, within, element);
         return;
     case ROTA_KIND_ALL_TO_ALL:
@@ -88,9 +98,10 @@ static bool prepare(struct side *side, bool mock) {
     side->in_place =
         side->in_bytes > 0 && side->out_bytes > 0 &&
         (test->place == MATRIX_IN_PLACE || (test->place == MATRIX_MIXED && side->rank % 2 == 1));
-    if (side->in_place && test->kind == ROTA_KIND_ALL_GATHER)
+    if (side->in_place && (test->kind == ROTA_KIND_ALL_GATHER || test->kind == ROTA_KIND_GATHER))
         side->in_offset = (size_t)side->rank * block;
-    if (side->in_place && test->kind == ROTA_KIND_REDUCE_SCATTER)
+    if (side->in_place &&
+        (test->kind == ROTA_KIND_REDUCE_SCATTER || test->kind == ROTA_KIND_SCATTER))
         side->out_offset = (size_t)side->rank * block;
     size_t first = side->in_bytes;
     if (side->in_place && side->out_bytes > first)
@@ -150,6 +161,14 @@ static rota_status collective(const struct matrix_case *test, rota_comm *comm, c
         return rota_reduce_scatter(send, recv, test->count, test->dtype, test->op, comm, call);
     case ROTA_KIND_ALL_TO_ALL:
         return rota_all_to_all(send, recv, test->count, test->dtype, comm, call);
+    case ROTA_KIND_GATHER:
+        return rota_gather(send, recv, test->count, test->dtype, test->root, comm, call);
+    case ROTA_KIND_SCATTER:
+        return rota_scatter(send, recv, test->count, test->dtype, test->root, comm, call);
+    case ROTA_KIND_SCAN:
+        return rota_scan(send, recv, test->count, test->dtype, test->op, comm, call);
+    case ROTA_KIND_EXCLUSIVE_SCAN:
+        return rota_exclusive_scan(send, recv, test->count, test->dtype, test->op, comm, call);
     default:
         return rota_barrier(comm, call);
     }

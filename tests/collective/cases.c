@@ -11,18 +11,30 @@
 
 static bool reduces(rota_kind kind) {
     return kind == ROTA_KIND_ALL_REDUCE || kind == ROTA_KIND_REDUCE ||
-           kind == ROTA_KIND_REDUCE_SCATTER;
+           kind == ROTA_KIND_REDUCE_SCATTER || kind == ROTA_KIND_SCAN ||
+           kind == ROTA_KIND_EXCLUSIVE_SCAN;
+}
+
+/* Operators are numbered so that the last one, the average, is left out: scans have none. */
+static uint64_t ops_of(rota_kind kind) {
+    if (kind == ROTA_KIND_SCAN || kind == ROTA_KIND_EXCLUSIVE_SCAN)
+        return ROTA_AVG;
+    return reduces(kind) ? ROTA_OP_COUNT : 1;
 }
 
 static bool rooted(rota_kind kind) {
-    return kind == ROTA_KIND_REDUCE || kind == ROTA_KIND_BROADCAST;
+    return kind == ROTA_KIND_REDUCE || kind == ROTA_KIND_BROADCAST || kind == ROTA_KIND_GATHER ||
+           kind == ROTA_KIND_SCATTER;
 }
 
 static size_t count_at(const struct matrix_options *options, rota_kind kind, int nranks,
                        size_t element, uint64_t digit) {
     size_t n = (size_t)nranks, slice = options->slice > 0 ? options->slice : 4096;
     size_t blocks = SLICES_OF_SEVERAL_BLOCKS * slice / element + 7;
-    bool one_block = rooted(kind) || kind == ROTA_KIND_ALL_REDUCE || kind == ROTA_KIND_SEND;
+    bool many_blocks = kind == ROTA_KIND_ALL_GATHER || kind == ROTA_KIND_REDUCE_SCATTER ||
+                       kind == ROTA_KIND_ALL_TO_ALL || kind == ROTA_KIND_GATHER ||
+                       kind == ROTA_KIND_SCATTER;
+    bool one_block = !many_blocks && kind != ROTA_KIND_BARRIER;
     switch (digit) {
     case 4:
         return n - 1;
@@ -80,7 +92,7 @@ struct radices {
 
 static struct radices radices_of(const struct matrix_options *options, rota_kind kind, int nranks) {
     struct radices radices = {.dtypes = ROTA_DTYPE_COUNT,
-                              .ops = reduces(kind) ? ROTA_OP_COUNT : 1,
+                              .ops = ops_of(kind),
                               .roots = rooted(kind) ? (uint64_t)nranks : 1,
                               .counts = COUNTS,
                               .places = kind == ROTA_KIND_SEND ? 1 : MATRIX_PLACES,
@@ -125,7 +137,7 @@ struct matrix_case case_at(const struct matrix_options *options, rota_kind kind,
 bool case_next(const struct matrix_options *options, int nranks, uint64_t number,
                struct matrix_case *out) {
     uint64_t total = 0, index = number;
-    for (int kind = 0; kind <= ROTA_KIND_SEND; kind++)
+    for (int kind = 0; kind < ROTA_KIND_COUNT; kind++)
         if (options->kinds >> kind & 1)
             total += cases_of_kind(options, (rota_kind)kind, nranks);
     if (options->single)
@@ -134,7 +146,7 @@ bool case_next(const struct matrix_options *options, int nranks, uint64_t number
         index = value_mix(options->seed ^ value_mix(number) ^ (uint64_t)nranks) % total;
     if (number >= (options->single ? 1 : options->samples > 0 ? options->samples : total))
         return false;
-    for (int kind = 0; kind <= ROTA_KIND_SEND; kind++) {
+    for (int kind = 0; kind < ROTA_KIND_COUNT; kind++) {
         if ((options->kinds >> kind & 1) == 0)
             continue;
         uint64_t cases = cases_of_kind(options, (rota_kind)kind, nranks);
@@ -172,6 +184,8 @@ size_t case_blocks_in(const struct matrix_case *test, int rank) {
         return (size_t)test->nranks;
     case ROTA_KIND_BROADCAST:
         return rank == test->root ? 1 : 0;
+    case ROTA_KIND_SCATTER:
+        return rank == test->root ? (size_t)test->nranks : 0;
     case ROTA_KIND_BARRIER:
         return 0;
     default:
@@ -186,6 +200,10 @@ size_t case_blocks_out(const struct matrix_case *test, int rank) {
         return (size_t)test->nranks;
     case ROTA_KIND_REDUCE:
         return rank == test->root ? 1 : 0;
+    case ROTA_KIND_GATHER:
+        return rank == test->root ? (size_t)test->nranks : 0;
+    case ROTA_KIND_EXCLUSIVE_SCAN:
+        return rank > 0 ? 1 : 0;
     case ROTA_KIND_BARRIER:
         return 0;
     default:

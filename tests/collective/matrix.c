@@ -183,7 +183,7 @@ static bool parse_kinds(struct matrix_options *options, char *list) {
     options->kinds = 0;
     for (char *word = strtok(list, ","); word != NULL; word = strtok(NULL, ",")) {
         rota_kind kind;
-        if (rota_kind_parse(word, &kind) != ROTA_OK || kind > ROTA_KIND_SEND)
+        if (rota_kind_parse(word, &kind) != ROTA_OK || kind == ROTA_KIND_RECV)
             return false;
         options->kinds |= 1u << kind;
     }
@@ -269,7 +269,8 @@ int main(int argc, char **argv) {
                                      .delay_us = 100,
                                      .ranks = {1, 2, 3, 4, 5, 7, 8},
                                      .nranks = 7,
-                                     .kinds = (1u << (ROTA_KIND_SEND + 1)) - 1};
+                                     .kinds =
+                                         ((1u << ROTA_KIND_COUNT) - 1) & ~(1u << ROTA_KIND_RECV)};
     if (!parse(&options, argc, argv)) {
         fprintf(stderr,
                 "usage: %s [--seed S] [--samples K | --all] [--transport all|shm|tcp|test-shm|"
