@@ -50,7 +50,8 @@ struct bootstrap_place {
     int root_candidates;       /* and how many more after it (see rendezvous in exchange.c) */
     char job_text[256];        /* what a launcher says of the job: part of a derived key */
     rota_store store;
-    bool made_id; /* this rank serves the id that a store told the others */
+    int64_t timeout_ms; /* set by the caller: of the whole call, for messages; 0: what is left */
+    bool made_id;       /* this rank serves the id that a store told the others */
     rota_all_gather_fn all_gather;
     void *all_gather_arg;
 };

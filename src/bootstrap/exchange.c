@@ -68,6 +68,8 @@ static void keep_error(struct exchange *exchange) {
 }
 
 static int64_t timeout_ms(const struct exchange *exchange) {
+    if (exchange->place->timeout_ms > 0)
+        return exchange->place->timeout_ms;
     return (exchange->deadline_ns - exchange->begun_ns + MS - 1) / MS;
 }
 

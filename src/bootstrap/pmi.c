@@ -169,11 +169,12 @@ static rota_status begin_version_2(void) {
     struct pmi_wire *wire = &session.wire;
     const char *job = getenv("PMI_JOBID");
     int rank = 0, size = 0;
-    bool known = job != NULL && strlen(job) < KVS_NAME && strchr(job, ';') == NULL;
+    bool known = job != NULL && job[0] != 0 && strlen(job) < KVS_NAME && strchr(job, ';') == NULL;
     session.value_size = 1024; /* PMI2_MAX_VALLEN */
-    rota_status status = pmi_call(wire, "fullinit-response", session.deadline_ns,
-                                  "cmd=fullinit;pmijobid=%s;pmirank=%d;threaded=FALSE;",
-                                  known ? job : "", session.rank);
+    rota_status status =
+        pmi_call(wire, "fullinit-response", session.deadline_ns,
+                 "cmd=fullinit;%s%s%spmirank=%d;threaded=FALSE;", known ? "pmijobid=" : "",
+                 known ? job : "", known ? ";" : "", session.rank);
     if (status == ROTA_OK)
         status = pmi_integer(wire, "size", 1, BOOTSTRAP_MAX_RANKS, &size);
     if (status == ROTA_OK)

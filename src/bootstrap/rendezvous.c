@@ -9,11 +9,13 @@
 #include "bootstrap/rendezvous.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -158,10 +160,42 @@ static bool has_hung_up(const struct entrant *entrant) {
     return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
+static int count_descriptors(void) {
+    DIR *folder = opendir("/proc/self/fd");
+    int count = 0;
+    while (folder != NULL && readdir(folder) != NULL)
+        count++;
+    if (folder != NULL)
+        closedir(folder);
+    return count;
+}
+
+/* Each rank keeps its connection until it is answered; the limit belongs to the user's process and
+ * is not changed, but it is better named at once than met by silence. */
+static rota_status check_descriptors(const struct rendezvous *rendezvous, uint32_t nranks) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+        nranks < limit.rlim_cur / 2)
+        return ROTA_OK;
+    int others = count_descriptors() - rendezvous->nentrants;
+    if ((rlim_t)others + nranks <= limit.rlim_cur)
+        return ROTA_OK;
+    rota_status status = error_raise(ROTA_ERR_SYSTEM,
+                                     "%u ranks need as many connections to the process where they "
+                                     "meet, but that may open %llu descriptors only, with %d used "
+                                     "otherwise: raise its limit (ulimit -n)",
+                                     nranks, (unsigned long long)limit.rlim_cur, others);
+    error_record()->system_error = EMFILE;
+    return status;
+}
+
 /* Gives the entrant its seat, or raises what speaks against it. */
 static rota_status seat(struct rendezvous *rendezvous, struct entrant *entrant) {
     const struct bootstrap_record *record = &entrant->registration.record;
     if (rendezvous->nranks == 0) {
+        rota_status status = check_descriptors(rendezvous, record->nranks);
+        if (status != ROTA_OK)
+            return status;
         rendezvous->by_rank = calloc(record->nranks, sizeof *rendezvous->by_rank);
         if (rendezvous->by_rank == NULL)
             return error_raise(ROTA_ERR_MEMORY, "no memory for a table of %u ranks",

@@ -427,6 +427,7 @@ rota_status job_open(const rota_config *config, int64_t timeout_ms, struct job *
     int64_t deadline_ns = clock_deadline(timeout_ms);
     if (status == ROTA_OK)
         status = bootstrap_locate(config, job->settings, &job->place);
+    job->place.timeout_ms = timeout_ms;
     if (status == ROTA_OK)
         status = bootstrap_agree_identity(&job->place, deadline_ns);
     if (status == ROTA_OK)

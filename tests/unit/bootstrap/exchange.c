@@ -47,6 +47,7 @@ static void expect_met(const struct rank_result *results, int n) {
         cr_assert_eq(results[i].status, ROTA_OK, "rank %d: %s", i, results[i].error.message);
         cr_assert_neq(results[i].table_hash, 0);
         cr_assert_eq(results[i].table_hash, results[0].table_hash);
+        cr_assert_eq(results[i].identity_hash, results[0].identity_hash);
         cr_assert_eq(results[i].descriptors_left, 0, "rank %d: %d descriptors left", i,
                      results[i].descriptors_left);
     }
@@ -449,6 +450,21 @@ Test(exchange, C83_out_of_descriptors_is_an_error) {
         cr_assert_eq(waitpid(child, &state, 0), child);
         cr_assert_eq(state, 0, "limit %d", (int)most);
     }
+}
+
+Test(exchange, too_few_descriptors_for_the_ranks_are_named) {
+    struct rlimit limit;
+    rota_unique_id id;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = 64;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    cr_assert_eq(bootstrap_unique_id(&id), ROTA_OK);
+    struct rank_spec *specs = specs_for(3, 5000);
+    for (int i = 0; i < 3; i++) {
+        specs[i].nranks = 200;
+        specs[i].id = &id;
+    }
+    expect_failed(ranks_run(specs, 3), 3, ROTA_ERR_SYSTEM, "ulimit -n", 4000);
 }
 
 Test(exchange, signals_interrupt_nothing) {

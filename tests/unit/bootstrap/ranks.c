@@ -36,40 +36,65 @@ static int64_t cpu_ms(void) {
     return used.tv_sec * 1000 + used.tv_nsec / 1000000;
 }
 
+static uint64_t hash(uint64_t start, const void *data, size_t count) {
+    const uint8_t *bytes = data;
+    for (size_t i = 0; i < count; i++)
+        start = (start ^ bytes[i]) * 1099511628211u;
+    return start;
+}
+
+static rota_status exchange(struct bootstrap_place *place, const struct settings *settings,
+                            int64_t deadline_ns, struct rank_result *result) {
+    struct bootstrap_record mine = {0};
+    rota_status status = control_acquire(settings, &mine.addresses);
+    if (status != ROTA_OK)
+        return status;
+    struct bootstrap_record *records = calloc((size_t)place->nranks, sizeof *records);
+    status = bootstrap_describe(settings, &mine);
+    if (status == ROTA_OK)
+        status = bootstrap_exchange(place, settings, &mine, records, deadline_ns);
+    if (status == ROTA_OK) {
+        const struct net_identity *identity = &place->identity;
+        result->table_hash =
+            hash(14695981039346656037u, records, (size_t)place->nranks * sizeof *records);
+        result->identity_hash = hash(hash(14695981039346656037u, identity->key, NET_KEY_BYTES),
+                                     identity->job, sizeof identity->job);
+        for (int rank = 0; rank < place->nranks; rank++)
+            if (records[rank].rank != (uint32_t)rank)
+                result->table_hash = 0;
+        if (records[place->rank].pid != getpid())
+            result->table_hash = 0;
+    }
+    free(records);
+    control_release();
+    return status;
+}
+
+/* As the engine does it. */
 static rota_status meet(const struct rank_spec *spec, struct settings *settings,
                         struct rank_result *result) {
     rota_config config = ROTA_CONFIG_INIT;
     struct bootstrap_place place;
-    struct bootstrap_record mine = {0};
+    int64_t deadline_ns = clock_deadline(spec->timeout_ms);
     config.nranks = spec->nranks;
     config.rank = spec->rank;
     config.id = spec->id;
     config.all_gather = spec->all_gather;
     config.all_gather_arg = spec->all_gather_arg;
+    config.store = spec->store;
     rota_status status = bootstrap_locate(&config, settings, &place);
     if (status != ROTA_OK)
         return status;
-    status = control_acquire(settings, &mine.addresses);
-    if (status != ROTA_OK)
-        return status;
-    struct bootstrap_record *records = calloc((size_t)place.nranks, sizeof *records);
-    status = bootstrap_describe(settings, &mine);
+    place.timeout_ms = spec->timeout_ms;
+    status = bootstrap_agree_identity(&place, deadline_ns);
+    struct net_identity agreed = place.identity;
     if (status == ROTA_OK)
-        status =
-            bootstrap_exchange(&place, settings, &mine, records, clock_deadline(spec->timeout_ms));
-    if (status == ROTA_OK) {
-        const uint8_t *bytes = (const uint8_t *)records;
-        result->table_hash = 14695981039346656037u;
-        for (size_t i = 0; i < (size_t)place.nranks * sizeof *records; i++)
-            result->table_hash = (result->table_hash ^ bytes[i]) * 1099511628211u;
-        for (int rank = 0; rank < place.nranks; rank++)
-            if (records[rank].rank != (uint32_t)rank)
-                result->table_hash = 0;
-        if (records[place.rank].pid != getpid())
-            result->table_hash = 0;
-    }
-    free(records);
-    control_release();
+        status = exchange(&place, settings, deadline_ns, result);
+    if (status != ROTA_OK)
+        bootstrap_withdraw(&place);
+    else if (memcmp(agreed.key, place.identity.key, sizeof agreed.key) != 0 ||
+             memcmp(agreed.job, place.identity.job, sizeof agreed.job) != 0)
+        result->table_hash = 0; /* others may have connected under the agreed one */
     return status;
 }
 

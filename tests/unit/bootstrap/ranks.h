@@ -10,7 +10,8 @@ struct rank_result {
     rota_status status;
     rota_error error;
     int64_t took_ms, cpu_ms;
-    uint64_t table_hash; /* of the records */
+    uint64_t table_hash;    /* of the records */
+    uint64_t identity_hash; /* of key and job id */
     int descriptors_left;
     bool ended;
 };
@@ -24,6 +25,7 @@ struct rank_spec {
     const rota_unique_id *id;
     rota_all_gather_fn all_gather;
     void *all_gather_arg;
+    const rota_store *store;
 };
 
 /* Runs one process per spec and waits for all. Results are in shared memory. */
