@@ -1,0 +1,2 @@
+/* Nothing of it is used; it is only included. */
+#include <criterion/criterion.h>
