@@ -24,12 +24,18 @@ struct call_args {
     int tag;
     rota_recv_info *info;
     /* v-forms: elements of each block and where it begins in its buffer, one entry per rank, of the
-     * buffer that has nranks blocks; live as long as the call. NULL in the plain forms. */
+     * buffers that have nranks blocks on this rank, else NULL. The request keeps its own copy. */
+    bool vector;
     const size_t *send_counts, *send_displs, *recv_counts, *recv_displs;
 };
 
 static inline bool call_is_vector(const struct call_args *args) {
-    return args->send_counts != NULL || args->recv_counts != NULL;
+    return args->vector;
+}
+/* Whether a rank knows its own counts only. */
+static inline bool call_counts_are_local(const struct call_args *args) {
+    return args->vector && args->kind != ROTA_KIND_ALL_GATHER &&
+           args->kind != ROTA_KIND_REDUCE_SCATTER;
 }
 
 enum request_stage {
@@ -57,6 +63,7 @@ struct rota_request {
     bool may_be_native;
     const struct native_form *form;  /* a native form runs it */
     int native_waits_for;            /* rank that the form waited for last, or -1 */
+    size_t *tables;                  /* v-forms: counts and displacements */
     void *staged_send, *staged_recv; /* host copies, see staging.h */
     struct staging_copy *copy;       /* under way */
     struct p2p_state p2p;

@@ -119,8 +119,9 @@ static void domain_sleep(struct domain *domain, bool (*ready)(const void *arg), 
     }
     uint32_t interrupts = doorbell_interrupts(domain->bell.line);
     doorbell_arm(&domain->bell);
-    bool quiet = false;
+    bool quiet = false, armed = false;
     if (domain_try_enter(domain)) {
+        armed = true;
         quiet = domain->arm(domain->context);
         if (!quiet)
             domain->progress(domain->context);
@@ -136,6 +137,10 @@ static void domain_sleep(struct domain *domain, bool (*ready)(const void *arg), 
         atomic_fetch_add_explicit(&domain->sleeps, 1, memory_order_relaxed);
         doorbell_sleep(entry->sleeper, deadline_ns);
     }
+    if (armed && domain_try_enter(domain)) {
+        domain->disarm(domain->context);
+        domain_leave(domain);
+    } /* else whoever is inside progresses, armed or not */
     doorbell_disarm(&domain->bell);
     sleeper_put(domain, entry);
 }

@@ -126,33 +126,42 @@ void request_end(rota_request *request, rota_status status) {
     request_close(request, status);
 }
 
+/* Takes the next request whose call-back is due; NULL when there is none. */
+static rota_request *take_callback(struct job *job) {
+    domain_enter(&job->domain);
+    rota_request *request = TAILQ_FIRST(&job->callbacks);
+    if (request != NULL)
+        TAILQ_REMOVE(&job->callbacks, request, poll_entry);
+    if (TAILQ_EMPTY(&job->callbacks))
+        atomic_store_explicit(&job->has_callbacks, false, memory_order_relaxed);
+    domain_leave(&job->domain);
+    return request;
+}
+
 void job_run_callbacks(struct job *job) {
     /* A call-back that starts operations comes back here: the loop below it goes on, so that
      * chains of any length need no stack. */
     static _Thread_local bool running;
-    if (running)
+    if (running || !atomic_load_explicit(&job->has_callbacks, memory_order_acquire))
         return;
-    while (atomic_load_explicit(&job->has_callbacks, memory_order_acquire)) {
-        domain_enter(&job->domain);
-        rota_request *request = TAILQ_FIRST(&job->callbacks);
-        if (request != NULL)
-            TAILQ_REMOVE(&job->callbacks, request, poll_entry);
-        if (TAILQ_EMPTY(&job->callbacks))
-            atomic_store_explicit(&job->has_callbacks, false, memory_order_relaxed);
-        domain_leave(&job->domain);
-        if (request == NULL)
-            return;
+    /* A call-back may destroy the last communicator. */
+    domain_enter(&job->domain);
+    job_retain(job);
+    domain_leave(&job->domain);
+    rota_request *request;
+    while ((request = take_callback(job)) != NULL) {
         running = true;
         request->done_fn(request->done_arg, request->status);
         running = false;
         domain_enter(&job->domain);
         bool freed = tell(request);
+        if (freed)
+            job->references--; /* never the last: this function holds one */
         domain_leave(&job->domain);
-        if (freed) {
+        if (freed)
             free(request);
-            job_release(job);
-        }
     }
+    job_release(job);
 }
 
 static bool is_done(const void *arg) {

@@ -67,13 +67,28 @@ static double price(rota_comm *comm, int index, const struct algorithm *algorith
     return algorithm->rounds(kind, comm->nranks) * latency + comm->crowding * cpu;
 }
 
+/* A call as far as algorithms must fit it. */
+struct wanted {
+    rota_kind kind;
+    size_t partial_size;
+    bool whole_blocks; /* every message must be one block from its origin to its destination */
+};
+
+static bool fits(const rota_comm *comm, const struct algorithm *algorithm,
+                 const struct wanted *wanted) {
+    return algorithm_can(algorithm, wanted->kind, comm->nranks) &&
+           executor_fits(comm, algorithm, wanted->kind, wanted->partial_size) &&
+           (!wanted->whole_blocks || algorithm->widest == NULL ||
+            algorithm->widest(wanted->kind, comm->nranks) <= 1);
+}
+
 static const struct algorithm *forced_algorithm(const rota_comm *comm, const char *name,
-                                                rota_kind kind, size_t partial_size) {
+                                                const struct wanted *wanted) {
     const struct algorithm *algorithm = algorithm_find(name);
+    rota_kind kind = wanted->kind;
     if (algorithm == NULL)
         error_raise(ROTA_ERR_UNSUPPORTED, "there is no algorithm \"%.40s\"", name);
-    else if (!algorithm_can(algorithm, kind, comm->nranks) ||
-             !executor_fits(comm, algorithm, kind, partial_size))
+    else if (!fits(comm, algorithm, wanted))
         error_raise(ROTA_ERR_UNSUPPORTED, "algorithm %s cannot do %s on %d ranks", name,
                     rota_kind_name(kind), comm->nranks);
     else
@@ -81,31 +96,47 @@ static const struct algorithm *forced_algorithm(const rota_comm *comm, const cha
     return NULL;
 }
 
-const struct algorithm *select_algorithm(rota_comm *comm, const char *forced, rota_kind kind,
-                                         size_t bytes, const struct reduce_spec *spec) {
+/* Bytes per block that all ranks agree on. Where a rank knows its own counts only, a usual size. */
+static size_t agreed_bytes(const rota_comm *comm, const struct call_args *args) {
+    size_t element = rota_dtype_size(args->dtype), total = 0;
+    if (!call_is_vector(args))
+        return args->count * element;
+    if (call_counts_are_local(args))
+        return 4096;
+    const size_t *counts = args->send_counts != NULL ? args->send_counts : args->recv_counts;
+    for (int r = 0; r < comm->nranks; r++)
+        total += counts[r];
+    return total / (size_t)comm->nranks * element;
+}
+
+const struct algorithm *select_algorithm(rota_comm *comm, const char *forced,
+                                         const struct call_args *args,
+                                         const struct reduce_spec *spec) {
     /* Without an operator elements have 8 bytes at most. */
-    size_t widest = spec != NULL && spec->partial_size > 0 ? spec->partial_size : 8;
+    struct wanted wanted = {.kind = args->kind,
+                            .partial_size =
+                                spec != NULL && spec->partial_size > 0 ? spec->partial_size : 8,
+                            .whole_blocks = call_counts_are_local(args)};
     if (forced != NULL)
-        return forced_algorithm(comm, forced, kind, widest);
-    if (comm->forced != NULL && algorithm_can(comm->forced, kind, comm->nranks) &&
-        executor_fits(comm, comm->forced, kind, widest))
+        return forced_algorithm(comm, forced, &wanted);
+    if (comm->forced != NULL && fits(comm, comm->forced, &wanted))
         return comm->forced;
     if (comm->crowding <= 0)
         comm->crowding = crowding(comm->job);
     const struct algorithm *best = NULL, *algorithm = NULL;
     double best_price = 0;
+    size_t bytes = agreed_bytes(comm, args);
     for (int i = 0; i < COMM_MAX_ALGORITHMS && (algorithm = algorithm_at(i)) != NULL; i++) {
-        if (!algorithm_can(algorithm, kind, comm->nranks) ||
-            !executor_fits(comm, algorithm, kind, widest))
+        if (!fits(comm, algorithm, &wanted))
             continue;
-        double cost = price(comm, i, algorithm, kind, bytes, spec);
+        double cost = price(comm, i, algorithm, args->kind, bytes, spec);
         if (best == NULL || cost < best_price) {
             best = algorithm;
             best_price = cost;
         }
     }
     if (best == NULL)
-        error_raise(ROTA_ERR_UNSUPPORTED, "no algorithm does %s on %d ranks", rota_kind_name(kind),
-                    comm->nranks);
+        error_raise(ROTA_ERR_UNSUPPORTED, "no algorithm does %s on %d ranks",
+                    rota_kind_name(args->kind), comm->nranks);
     return best;
 }

@@ -4,10 +4,11 @@
 
 #include "engine/comm.h"
 
-/* The algorithm for a call of `bytes` per block; the same on all ranks, since it depends only on
- * what all of them know. `forced` is the call's own wish, an order; the setting ROTA_ALGORITHM is
- * followed wherever it fits. NULL and an error raised when there is none. */
-const struct algorithm *select_algorithm(rota_comm *comm, const char *forced, rota_kind kind,
-                                         size_t bytes, const struct reduce_spec *spec);
+/* The algorithm for a call; the same on all ranks, since it depends only on what all of them know.
+ * `forced` is the call's own wish, an order; the setting ROTA_ALGORITHM is followed wherever it
+ * fits. NULL and an error raised when there is none. */
+const struct algorithm *select_algorithm(rota_comm *comm, const char *forced,
+                                         const struct call_args *args,
+                                         const struct reduce_spec *spec);
 
 #endif
