@@ -30,8 +30,9 @@ void *bench_recv_pointer(struct bench_session *session, const struct bench_case 
 static const struct pattern_tile *tile_of(struct bench_session *session,
                                           const struct bench_case *row, int origin) {
     rota_op op = row->operation->reduces ? row->op : PATTERN_NO_OP;
-    struct pattern_tile *tile = origin == session->rank      ? session->input
-                                : origin == PATTERN_RESULT   ? session->result
+    struct pattern_tile *tile = origin == session->rank ? session->input
+                                : origin == PATTERN_RESULT || origin < PATTERN_POISONED
+                                    ? session->result
                                 : origin == PATTERN_POISONED ? session->poison
                                                              : session->other;
     pattern_tile_set(tile, row->dtype, op, row->nranks, origin);
@@ -51,11 +52,11 @@ static void buffer_fill(struct bench_session *session, const struct bench_case *
 }
 
 void bench_inputs_fill(struct bench_session *session, const struct bench_case *row) {
-    bool source = row->operation->shape != BENCH_BROADCAST || row->rank == row->root;
-    if (row->operation->shape == BENCH_BARRIER || !source)
+    if (row->operation->shape == BENCH_BARRIER || !bench_case_is_source(row))
         return;
-    /* In place the second buffer holds the input; of an all-gather its own block only. */
-    if (row->in_place && row->operation->shape == BENCH_ALL_GATHER) {
+    /* In place the second buffer holds the input; where blocks are gathered the own one only. */
+    if (row->in_place &&
+        (row->operation->shape == BENCH_ALL_GATHER || row->operation->shape == BENCH_GATHER)) {
         pattern_fill(tile_of(session, row, row->rank), bench_send_pointer(session, row), row->count,
                      row->salt % PATTERN_PERIOD);
         return;

@@ -44,12 +44,12 @@ rota_status bench_hash(struct bench_session *session, struct bench_case *row, ui
         return ROTA_OK;
     void *send = bench_send_pointer(session, row), *recv = bench_recv_pointer(session, row);
     bench_buffers_fill(session, row);
-    if (row->operation->shape != BENCH_BROADCAST || row->rank == row->root)
+    if (bench_case_is_source(row))
         pattern_fill_order_dependent(send, bench_case_send_count(row), row->dtype, row->rank);
     rota_status status = bench_case_call(row, send, recv, session->comm);
     if (status)
         return status;
-    bool holds = row->operation->shape != BENCH_REDUCE || row->rank == row->root;
-    uint64_t mine = holds ? XXH64(recv, bench_case_recv_count(row) * element, 0) : 0;
+    uint64_t mine =
+        bench_case_is_target(row) ? XXH64(recv, bench_case_recv_count(row) * element, 0) : 0;
     return combine(session, row, mine, hash, wrong);
 }

@@ -15,8 +15,9 @@ static int one(struct layout_segment *segments, int origin, uint32_t phase, size
 
 /* A rank's own input: one block for each rank where the operation deals them out. */
 static int input(const struct bench_case *row, struct layout_segment *segments) {
+    enum bench_shape shape = row->operation->shape;
     bool dealt =
-        row->operation->shape == BENCH_REDUCE_SCATTER || row->operation->shape == BENCH_ALL_TO_ALL;
+        shape == BENCH_REDUCE_SCATTER || shape == BENCH_ALL_TO_ALL || shape == BENCH_SCATTER;
     if (!dealt)
         return one(segments, row->rank, block_phase(row, 0), row->count);
     for (int block = 0; block < row->nranks; block++)
@@ -27,14 +28,6 @@ static int input(const struct bench_case *row, struct layout_segment *segments) 
     return row->nranks;
 }
 
-static bool is_source(const struct bench_case *row) {
-    return row->operation->shape != BENCH_BROADCAST || row->rank == row->root;
-}
-
-static bool is_target(const struct bench_case *row) {
-    return row->operation->shape != BENCH_REDUCE || row->rank == row->root;
-}
-
 size_t layout_count(const struct bench_case *row, enum layout_buffer buffer) {
     size_t send = bench_case_send_count(row), recv = bench_case_recv_count(row);
     if (row->in_place)
@@ -42,27 +35,44 @@ size_t layout_count(const struct bench_case *row, enum layout_buffer buffer) {
     return buffer == LAYOUT_SEND ? send : recv;
 }
 
+static bool gathers(const struct bench_case *row) {
+    return row->operation->shape == BENCH_ALL_GATHER || row->operation->shape == BENCH_GATHER;
+}
+
+static bool scatters(const struct bench_case *row) {
+    return row->operation->shape == BENCH_REDUCE_SCATTER || row->operation->shape == BENCH_SCATTER;
+}
+
 size_t layout_send_offset(const struct bench_case *row) {
-    return row->operation->shape == BENCH_ALL_GATHER ? (size_t)row->rank * row->count : 0;
+    return gathers(row) ? (size_t)row->rank * row->count : 0;
 }
 
 size_t layout_recv_offset(const struct bench_case *row) {
-    return row->operation->shape == BENCH_REDUCE_SCATTER ? (size_t)row->rank * row->count : 0;
+    return scatters(row) ? (size_t)row->rank * row->count : 0;
+}
+
+/* One block at `offset` amid poison; the block comes with origin, phase and count. */
+static int amid_poison(struct layout_segment *segments, struct layout_segment block, size_t offset,
+                       size_t total) {
+    size_t end = offset + block.count;
+    segments[0] = (struct layout_segment){.origin = PATTERN_POISONED, .count = offset};
+    block.offset = offset;
+    segments[1] = block;
+    segments[2] =
+        (struct layout_segment){.origin = PATTERN_POISONED, .offset = end, .count = total - end};
+    return 3;
 }
 
 int layout_before(const struct bench_case *row, enum layout_buffer buffer,
                   struct layout_segment *segments) {
     size_t count = layout_count(row, buffer);
     bool holds_input = row->in_place || buffer == LAYOUT_SEND;
-    if (!holds_input || !is_source(row))
+    if (!holds_input || !bench_case_is_source(row))
         return one(segments, PATTERN_POISONED, 0, count);
-    if (!row->in_place || row->operation->shape != BENCH_ALL_GATHER)
-        return input(row, segments);
-    /* All gather in place: the own block amid poison. */
-    one(segments, PATTERN_POISONED, 0, count);
-    input(row, segments + 1);
-    segments[1].offset = layout_send_offset(row);
-    return 2;
+    int inputs = input(row, segments);
+    if (!row->in_place || !gathers(row))
+        return inputs;
+    return amid_poison(segments, segments[0], layout_send_offset(row), count);
 }
 
 static int blocks_from_all(const struct bench_case *row, struct layout_segment *segments) {
@@ -85,10 +95,18 @@ static int output(const struct bench_case *row, struct layout_segment *segments)
         return one(segments, PATTERN_RESULT, block_phase(row, row->rank), row->count);
     case BENCH_BROADCAST:
         return one(segments, row->root, block_phase(row, 0), row->count);
+    case BENCH_SCATTER:
+        return one(segments, row->root, block_phase(row, row->rank), row->count);
+    case BENCH_SCAN:
+    case BENCH_EXCLUSIVE_SCAN:
+        return one(segments,
+                   PATTERN_PREFIX(row->rank + (row->operation->shape == BENCH_SCAN ? 1 : 0)),
+                   block_phase(row, 0), row->count);
     case BENCH_SEND_RECV:
         return one(segments, previous, block_phase(row, 0), row->count);
     case BENCH_ALL_GATHER:
     case BENCH_ALL_TO_ALL:
+    case BENCH_GATHER:
         return blocks_from_all(row, segments);
     case BENCH_BARRIER:
         break;
@@ -98,12 +116,18 @@ static int output(const struct bench_case *row, struct layout_segment *segments)
 
 int layout_after(const struct bench_case *row, enum layout_buffer buffer,
                  struct layout_segment *segments) {
-    if (!is_target(row) || (buffer == LAYOUT_SEND && !row->in_place))
+    if (!bench_case_is_target(row) || (buffer == LAYOUT_SEND && !row->in_place))
         return layout_before(row, buffer, segments);
-    if (!row->in_place || row->operation->shape != BENCH_REDUCE_SCATTER)
+    if (!row->in_place || !scatters(row))
         return output(row, segments);
-    /* Reduce scatter in place: the own block is the result, the others are still input. */
+    if (!bench_case_is_source(row)) { /* scatter off the root: the own block comes amid poison */
+        output(row, segments);
+        return amid_poison(segments, segments[0], layout_recv_offset(row),
+                           layout_count(row, buffer));
+    }
+    /* The own block is the result, the others are still input. */
     int count = input(row, segments);
-    segments[row->rank].origin = PATTERN_RESULT;
+    if (row->operation->shape == BENCH_REDUCE_SCATTER)
+        segments[row->rank].origin = PATTERN_RESULT;
     return count;
 }

@@ -14,6 +14,10 @@ static const struct bench_operation operations[] = {
     {"broadcast", BENCH_BROADCAST, ROTA_KIND_BROADCAST, false, false, true, true},
     {"reduce", BENCH_REDUCE, ROTA_KIND_REDUCE, false, true, true, true},
     {"all_to_all", BENCH_ALL_TO_ALL, ROTA_KIND_ALL_TO_ALL, true, false, false, false},
+    {"gather", BENCH_GATHER, ROTA_KIND_GATHER, true, false, true, true},
+    {"scatter", BENCH_SCATTER, ROTA_KIND_SCATTER, true, false, true, true},
+    {"scan", BENCH_SCAN, ROTA_KIND_SCAN, false, true, false, true},
+    {"exclusive_scan", BENCH_EXCLUSIVE_SCAN, ROTA_KIND_EXCLUSIVE_SCAN, false, true, false, true},
     {"send_recv", BENCH_SEND_RECV, ROTA_KIND_SEND, false, false, false, false},
     {"barrier", BENCH_BARRIER, ROTA_KIND_BARRIER, false, false, false, false},
 };
@@ -22,7 +26,8 @@ static const struct {
     const char *alias, *name;
 } aliases[] = {{"allreduce", "all_reduce"}, {"allgather", "all_gather"},
                {"alltoall", "all_to_all"},  {"reducescatter", "reduce_scatter"},
-               {"sendrecv", "send_recv"},   {"bcast", "broadcast"}};
+               {"sendrecv", "send_recv"},   {"bcast", "broadcast"},
+               {"exscan", "exclusive_scan"}};
 
 #define OPERATION_COUNT (sizeof(operations) / sizeof(operations[0]))
 
@@ -48,6 +53,11 @@ const struct bench_operation *bench_operation_at(int index) {
     return index >= 0 && (size_t)index < OPERATION_COUNT ? &operations[index] : NULL;
 }
 
+bool bench_operation_has(const struct bench_operation *operation, rota_op op) {
+    bool scans = operation->shape == BENCH_SCAN || operation->shape == BENCH_EXCLUSIVE_SCAN;
+    return !scans || op != ROTA_AVG;
+}
+
 void bench_case_size(struct bench_case *row, int64_t bytes) {
     const struct bench_operation *operation = row->operation;
     size_t element = rota_dtype_size(row->dtype);
@@ -65,15 +75,29 @@ void bench_case_size(struct bench_case *row, int64_t bytes) {
 }
 
 size_t bench_case_send_count(const struct bench_case *row) {
+    enum bench_shape shape = row->operation->shape;
     bool many =
-        row->operation->shape == BENCH_REDUCE_SCATTER || row->operation->shape == BENCH_ALL_TO_ALL;
+        shape == BENCH_REDUCE_SCATTER || shape == BENCH_ALL_TO_ALL || shape == BENCH_SCATTER;
     return many ? row->count * (size_t)row->nranks : row->count;
 }
 
 size_t bench_case_recv_count(const struct bench_case *row) {
-    bool many =
-        row->operation->shape == BENCH_ALL_GATHER || row->operation->shape == BENCH_ALL_TO_ALL;
+    enum bench_shape shape = row->operation->shape;
+    bool many = shape == BENCH_ALL_GATHER || shape == BENCH_ALL_TO_ALL || shape == BENCH_GATHER;
     return many ? row->count * (size_t)row->nranks : row->count;
+}
+
+bool bench_case_is_source(const struct bench_case *row) {
+    enum bench_shape shape = row->operation->shape;
+    bool root_only = shape == BENCH_BROADCAST || shape == BENCH_SCATTER;
+    return !root_only || row->rank == row->root;
+}
+
+bool bench_case_is_target(const struct bench_case *row) {
+    enum bench_shape shape = row->operation->shape;
+    if (shape == BENCH_EXCLUSIVE_SCAN)
+        return row->rank > 0;
+    return (shape != BENCH_REDUCE && shape != BENCH_GATHER) || row->rank == row->root;
 }
 
 double bench_case_factor(const struct bench_case *row) {
@@ -137,6 +161,14 @@ rota_status bench_case_call(const struct bench_case *row, const void *send, void
         return rota_reduce_scatter(send, recv, row->count, row->dtype, row->op, comm, options);
     case BENCH_ALL_TO_ALL:
         return rota_all_to_all(send, recv, row->count, row->dtype, comm, options);
+    case BENCH_GATHER:
+        return rota_gather(send, recv, row->count, row->dtype, row->root, comm, options);
+    case BENCH_SCATTER:
+        return rota_scatter(send, recv, row->count, row->dtype, row->root, comm, options);
+    case BENCH_SCAN:
+        return rota_scan(send, recv, row->count, row->dtype, row->op, comm, options);
+    case BENCH_EXCLUSIVE_SCAN:
+        return rota_exclusive_scan(send, recv, row->count, row->dtype, row->op, comm, options);
     case BENCH_SEND_RECV:
         return ring_call(row, send, recv, comm);
     case BENCH_BARRIER:

@@ -15,6 +15,10 @@ enum bench_shape {
     BENCH_ALL_GATHER,
     BENCH_REDUCE_SCATTER,
     BENCH_ALL_TO_ALL,
+    BENCH_GATHER,
+    BENCH_SCATTER,
+    BENCH_SCAN,
+    BENCH_EXCLUSIVE_SCAN,
     BENCH_SEND_RECV, /* a ring: every rank sends to the next */
     BENCH_BARRIER
 };
@@ -27,6 +31,9 @@ struct bench_operation {
     bool reduces, rooted; /* it has an operator, a root */
     bool in_place;        /* nccl-tests measures its in-place form */
 };
+
+/* Whether the operation has this operator: there is no average of some of the ranks. */
+bool bench_operation_has(const struct bench_operation *operation, rota_op op);
 
 /* The operation of that name, also in nccl-tests' spelling and with _perf behind; NULL: none. */
 const struct bench_operation *bench_operation_find(const char *name);
@@ -51,6 +58,9 @@ void bench_case_size(struct bench_case *row, int64_t bytes);
 /* Elements of the send and receive buffer of this rank. */
 size_t bench_case_send_count(const struct bench_case *row);
 size_t bench_case_recv_count(const struct bench_case *row);
+/* Whether this rank's send buffer is read, and its receive buffer written. */
+bool bench_case_is_source(const struct bench_case *row);
+bool bench_case_is_target(const struct bench_case *row);
 /* busbw / algbw */
 double bench_case_factor(const struct bench_case *row);
 /* "sum" or "none" */

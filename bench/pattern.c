@@ -128,10 +128,11 @@ static void divide(union period *sum, rota_dtype dtype, int nranks) {
     }
 }
 
-static void result_period(union period *sum, rota_dtype dtype, rota_op op, int nranks) {
+/* Over the first `count` of nranks ranks. */
+static void result_period(union period *sum, rota_dtype dtype, rota_op op, int nranks, int count) {
     union period values;
     input_period(sum, dtype, op, nranks, 0);
-    for (int r = 1; r < nranks; r++) {
+    for (int r = 1; r < count; r++) {
         input_period(&values, dtype, op, nranks, r);
         if (number_is_float(dtype))
             float_combine(sum, &values, op);
@@ -153,7 +154,9 @@ void pattern_tile_set(struct pattern_tile *tile, rota_dtype dtype, rota_op op, i
         memset(tile->bytes, PATTERN_POISON, period);
     } else {
         if (origin == PATTERN_RESULT)
-            result_period(&values, dtype, op, nranks);
+            result_period(&values, dtype, op, nranks, nranks);
+        else if (origin < PATTERN_POISONED)
+            result_period(&values, dtype, op, nranks, PATTERN_PREFIX(origin));
         else
             input_period(&values, dtype, op, nranks, origin);
         if (number_is_float(dtype) && op != PATTERN_NO_OP)

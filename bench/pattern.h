@@ -30,6 +30,8 @@ struct pattern_tile {
 };
 #define PATTERN_RESULT (-1)
 #define PATTERN_POISONED (-2)
+/* Result over the first k ranks; the last of these numbers. */
+#define PATTERN_PREFIX(k) (-2 - (k))
 #define PATTERN_NO_OP ROTA_OP_COUNT
 
 /* Makes `tile` hold one rank's input, the result, or poison; cheap when it does already. */

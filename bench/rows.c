@@ -142,7 +142,8 @@ static rota_status types_run(struct bench_session *session, struct bench_case *r
         for (int o = 0; o < ops && status == ROTA_OK; o++) {
             row->dtype = options->dtypes[d];
             row->op = options->ops[o];
-            status = roots_run(session, row);
+            if (bench_operation_has(row->operation, row->op))
+                status = roots_run(session, row);
         }
     return status;
 }

@@ -58,7 +58,8 @@ Test(names, other_spellings) {
     } kinds[] = {{"allreduce", ROTA_KIND_ALL_REDUCE},
                  {"allgather", ROTA_KIND_ALL_GATHER},
                  {"alltoall", ROTA_KIND_ALL_TO_ALL},
-                 {"reducescatter", ROTA_KIND_REDUCE_SCATTER}};
+                 {"reducescatter", ROTA_KIND_REDUCE_SCATTER},
+                 {"exscan", ROTA_KIND_EXCLUSIVE_SCAN}};
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         rota_kind parsed = ROTA_KIND_COUNT;
         cr_assert_eq(rota_kind_parse(kinds[i].name, &parsed), ROTA_OK, "%s", kinds[i].name);

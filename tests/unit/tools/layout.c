@@ -67,6 +67,48 @@ Test(layout, only_the_root_gets_a_reduction) {
     }
 }
 
+/* Every rank's block of a scatter is that which the root sends it, also in place. */
+Test(layout, scatter_deals_out_the_blocks_of_the_root) {
+    const struct bench_operation *operation = bench_operation_find("scatter");
+    for (int form = 0; form < 2; form++)
+        for (int rank = 0; rank < RANKS; rank++) {
+            struct bench_case root = case_of(operation, 3, false);
+            cr_assert_eq(layout_before(&root, LAYOUT_SEND, segments), RANKS);
+            uint32_t phase = segments[rank].phase;
+            struct bench_case row = case_of(operation, rank, form);
+            int own = !form ? 0 : rank == 3 ? rank : 1;
+            cr_assert_eq(layout_after(&row, LAYOUT_RECV, segments), !form      ? 1
+                                                                    : own == 1 ? 3
+                                                                               : RANKS);
+            cr_assert_eq(segments[own].origin, 3);
+            cr_assert_eq(segments[own].phase, phase);
+            cr_assert_eq(segments[own].count, row.count);
+            cr_assert_eq(segments[own].offset, form ? (size_t)rank * row.count : 0);
+        }
+}
+
+Test(layout, gather_collects_at_the_root) {
+    const struct bench_operation *operation = bench_operation_find("gather");
+    for (int rank = 0; rank < RANKS; rank++) {
+        struct bench_case row = case_of(operation, rank, false);
+        int count = layout_after(&row, LAYOUT_RECV, segments);
+        cr_assert_eq(count, rank == 3 ? RANKS : 1);
+        for (int from = 0; from < count; from++)
+            cr_assert_eq(segments[from].origin, rank == 3 ? from : PATTERN_POISONED);
+    }
+}
+
+Test(layout, scans_give_prefixes) {
+    for (int rank = 0; rank < RANKS; rank++) {
+        struct bench_case row = case_of(bench_operation_find("scan"), rank, true);
+        cr_assert_eq(layout_after(&row, LAYOUT_RECV, segments), 1);
+        cr_assert_eq(segments[0].origin, PATTERN_PREFIX(rank + 1));
+        row = case_of(bench_operation_find("exscan"), rank, true);
+        cr_assert_eq(layout_after(&row, LAYOUT_RECV, segments), 1);
+        cr_assert_eq(segments[0].origin, rank ? PATTERN_PREFIX(rank) : 0, "rank 0 keeps its input");
+    }
+}
+
 Test(layout, sizes_are_those_of_nccl_tests) {
     struct bench_case row = {
         .operation = bench_operation_find("all_gather_perf"), .dtype = ROTA_FLOAT32, .nranks = 3};

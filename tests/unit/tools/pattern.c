@@ -92,3 +92,20 @@ Test(pattern, every_wrong_byte_is_found) {
         data[i] ^= 1;
     }
 }
+
+/* Of the first rank it is that rank's input, of all ranks the result. */
+Test(pattern, prefixes_begin_with_an_input_and_end_with_the_result) {
+    static struct pattern_tile prefix, other;
+    for (rota_dtype dtype = 0; dtype < ROTA_DTYPE_COUNT; dtype++)
+        for (rota_op op = 0; op < ROTA_AVG; op++) {
+            size_t period = PATTERN_PERIOD * rota_dtype_size(dtype);
+            pattern_tile_set(&prefix, dtype, op, 5, PATTERN_PREFIX(1));
+            pattern_tile_set(&other, dtype, op, 5, 0);
+            cr_assert_arr_eq(prefix.bytes, other.bytes, period);
+            pattern_tile_set(&prefix, dtype, op, 5, PATTERN_PREFIX(5));
+            pattern_tile_set(&other, dtype, op, 5, PATTERN_RESULT);
+            cr_assert_arr_eq(prefix.bytes, other.bytes, period);
+            pattern_tile_set(&prefix, dtype, op, 5, PATTERN_PREFIX(4));
+            cr_assert(memcmp(prefix.bytes, other.bytes, period) != 0);
+        }
+}
