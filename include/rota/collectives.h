@@ -103,6 +103,21 @@ ROTA_API rota_status rota_all_to_allv(const void *send, const size_t *send_count
                                       const size_t *recv_counts, const size_t *recv_displs,
                                       rota_dtype dtype, rota_comm *comm, const rota_call *call);
 
+/* As gather: the root receives recv_counts[r] elements from rank r at recv + recv_displs[r]; the
+ * tables and recv are read on the root only. In place on the root: send == recv +
+ * recv_displs[root]. */
+ROTA_API rota_status rota_gatherv(const void *send, size_t send_count, void *recv,
+                                  const size_t *recv_counts, const size_t *recv_displs,
+                                  rota_dtype dtype, int root, rota_comm *comm,
+                                  const rota_call *call);
+
+/* As scatter: the root sends send_counts[r] elements at send + send_displs[r] to rank r; the tables
+ * and send are read on the root only. In place on the root: recv == send + send_displs[root]. */
+ROTA_API rota_status rota_scatterv(const void *send, const size_t *send_counts,
+                                   const size_t *send_displs, void *recv, size_t recv_count,
+                                   rota_dtype dtype, int root, rota_comm *comm,
+                                   const rota_call *call);
+
 /* Returns on no rank before every rank has called it. */
 ROTA_API rota_status rota_barrier(rota_comm *comm, const rota_call *call);
 

@@ -67,17 +67,20 @@ static rota_status check_spans(const rota_comm *comm, const struct call_args *ar
                                struct span *spans) {
     int n = comm->nranks, nsent = 0, nreceived = 0;
     struct span *received = spans + n;
+    bool root = args->root == comm->rank;
+    size_t sent_count = args->kind == ROTA_KIND_SCATTER && !root ? 0 : args->count;
+    size_t received_count = args->kind == ROTA_KIND_GATHER && !root ? 0 : args->count;
     rota_status status =
         args->send_counts != NULL
             ? take_spans("send", args->send, args->send_counts, args->send_displs, n, args->dtype,
                          spans, &nsent)
-            : take_block("send", args->send, args->count, args->dtype, spans, &nsent);
+            : take_block("send", args->send, sent_count, args->dtype, spans, &nsent);
     if (status == ROTA_OK)
         status =
             args->recv_counts != NULL
                 ? take_spans("recv", args->recv, args->recv_counts, args->recv_displs, n,
                              args->dtype, received, &nreceived)
-                : take_block("recv", args->recv, args->count, args->dtype, received, &nreceived);
+                : take_block("recv", args->recv, received_count, args->dtype, received, &nreceived);
     if (status == ROTA_OK)
         status = check_disjoint(received, nreceived);
     bool in_place = args->kind != ROTA_KIND_ALL_TO_ALL &&
@@ -93,6 +96,8 @@ static rota_status run(rota_comm *comm, const struct call_args *args, const rota
         status = check_dtype(args->dtype);
     if (status == ROTA_OK && sched_kind_reduces(args->kind))
         status = check_op(args->op);
+    if (status == ROTA_OK && sched_kind_rooted(args->kind))
+        status = check_rank("root", args->root, comm->nranks);
     if (status != ROTA_OK)
         return status;
     struct span *spans = malloc(2 * (size_t)comm->nranks * sizeof(*spans));
@@ -173,5 +178,53 @@ rota_status rota_all_to_allv(const void *send, const size_t *send_counts, const 
                              .send_displs = send_displs,
                              .recv_counts = recv_counts,
                              .recv_displs = recv_displs};
+    return run(comm, &args, call);
+}
+
+rota_status rota_gatherv(const void *send, size_t send_count, void *recv, const size_t *recv_counts,
+                         const size_t *recv_displs, rota_dtype dtype, int root, rota_comm *comm,
+                         const rota_call *call) {
+    if (comm == NULL)
+        return error_raise(ROTA_ERR_ARGUMENT, "comm is NULL");
+    bool receives = root == comm->rank;
+    if (receives && recv_counts == NULL)
+        return error_raise(ROTA_ERR_ARGUMENT, "recv_counts is NULL on the root");
+    rota_status status =
+        receives ? check_own("send_count", send_count, "recv_counts", recv_counts[root]) : ROTA_OK;
+    if (status != ROTA_OK)
+        return status;
+    struct call_args args = {.kind = ROTA_KIND_GATHER,
+                             .send = send,
+                             .recv = receives ? recv : NULL,
+                             .count = send_count,
+                             .dtype = dtype,
+                             .root = root,
+                             .vector = true,
+                             .recv_counts = receives ? recv_counts : NULL,
+                             .recv_displs = receives ? recv_displs : NULL};
+    return run(comm, &args, call);
+}
+
+rota_status rota_scatterv(const void *send, const size_t *send_counts, const size_t *send_displs,
+                          void *recv, size_t recv_count, rota_dtype dtype, int root,
+                          rota_comm *comm, const rota_call *call) {
+    if (comm == NULL)
+        return error_raise(ROTA_ERR_ARGUMENT, "comm is NULL");
+    bool sends = root == comm->rank;
+    if (sends && send_counts == NULL)
+        return error_raise(ROTA_ERR_ARGUMENT, "send_counts is NULL on the root");
+    rota_status status =
+        sends ? check_own("recv_count", recv_count, "send_counts", send_counts[root]) : ROTA_OK;
+    if (status != ROTA_OK)
+        return status;
+    struct call_args args = {.kind = ROTA_KIND_SCATTER,
+                             .send = sends ? send : NULL,
+                             .recv = recv,
+                             .count = recv_count,
+                             .dtype = dtype,
+                             .root = root,
+                             .vector = true,
+                             .send_counts = sends ? send_counts : NULL,
+                             .send_displs = sends ? send_displs : NULL};
     return run(comm, &args, call);
 }

@@ -372,3 +372,96 @@ Test(operations, unused_buffers_are_ignored) {
     pair_works(&pair);
     pair_close(&pair);
 }
+
+/* -- v-forms: what their tables add; the rest is checked as in the plain forms --------------------
+ */
+
+/* Rank 0 of a pair calls; rank 1 never hears of it. */
+struct tables {
+    struct pair pair;
+    rota_comm *comm;
+    size_t counts[2], other[2], huge[2], overlapping[2];
+    int32_t send[8], recv[8];
+};
+
+static void tables_open(struct tables *t) {
+    *t = (struct tables){
+        .counts = {4, 4}, .other = {3, 4}, .huge = {SIZE_MAX / 2, 4}, .overlapping = {0, 3}};
+    pair_open(&t->pair);
+    t->comm = t->pair.comms[0];
+}
+
+static void tables_close(struct tables *t) {
+    pair_works(&t->pair);
+    pair_close(&t->pair);
+}
+
+Test(arguments, rota_all_gatherv) {
+    struct tables t;
+    tables_open(&t);
+    REFUSED(rota_all_gatherv(t.send, 4, t.recv, NULL, NULL, ROTA_INT32, t.comm, NULL),
+            ROTA_ERR_ARGUMENT, NULL, "recv_counts");
+    REFUSED(rota_all_gatherv(t.send, 4, t.recv, t.counts, NULL, ROTA_INT32, NULL, NULL),
+            ROTA_ERR_ARGUMENT, NULL, "comm");
+    REFUSED(rota_all_gatherv(t.send, 4, t.recv, t.other, NULL, ROTA_INT32, t.comm, NULL),
+            ROTA_ERR_ARGUMENT, NULL, "send_count");
+    REFUSED(rota_all_gatherv(t.send, 4, t.recv, t.counts, t.overlapping, ROTA_INT32, t.comm, NULL),
+            ROTA_ERR_ARGUMENT, NULL, "overlap");
+    REFUSED(rota_all_gatherv(t.send, 4, t.recv, t.counts, NULL, 99, t.comm, NULL),
+            ROTA_ERR_ARGUMENT, NULL, "dtype");
+    tables_close(&t);
+}
+
+Test(arguments, rota_reduce_scatterv) {
+    struct tables t;
+    tables_open(&t);
+    REFUSED(rota_reduce_scatterv(t.send, NULL, NULL, t.recv, 4, ROTA_INT32, ROTA_SUM, t.comm, NULL),
+            ROTA_ERR_ARGUMENT, NULL, "send_counts");
+    REFUSED(
+        rota_reduce_scatterv(t.send, t.other, NULL, t.recv, 4, ROTA_INT32, ROTA_SUM, t.comm, NULL),
+        ROTA_ERR_ARGUMENT, NULL, "recv_count");
+    REFUSED(rota_reduce_scatterv(t.send, t.counts, NULL, t.recv, 4, ROTA_INT32, 77, t.comm, NULL),
+            ROTA_ERR_ARGUMENT, NULL, "op");
+    REFUSED(
+        rota_reduce_scatterv(NULL, t.counts, NULL, t.recv, 4, ROTA_INT32, ROTA_SUM, t.comm, NULL),
+        ROTA_ERR_ARGUMENT, NULL, "send");
+    tables_close(&t);
+}
+
+Test(arguments, rota_all_to_allv) {
+    struct tables t;
+    tables_open(&t);
+    REFUSED(rota_all_to_allv(t.send, NULL, NULL, t.recv, t.counts, NULL, ROTA_INT32, t.comm, NULL),
+            ROTA_ERR_ARGUMENT, NULL, "send_counts");
+    REFUSED(
+        rota_all_to_allv(t.send, t.huge, NULL, t.recv, t.counts, NULL, ROTA_INT32, t.comm, NULL),
+        ROTA_ERR_ARGUMENT, NULL, "overflows");
+    REFUSED(
+        rota_all_to_allv(t.send, t.counts, NULL, t.send, t.counts, NULL, ROTA_INT32, t.comm, NULL),
+        ROTA_ERR_ARGUMENT, NULL, "overlap");
+    tables_close(&t);
+}
+
+Test(arguments, rota_gatherv) {
+    struct tables t;
+    tables_open(&t);
+    REFUSED(rota_gatherv(t.send, 4, t.recv, NULL, NULL, ROTA_INT32, 0, t.comm, NULL),
+            ROTA_ERR_ARGUMENT, NULL, "recv_counts");
+    REFUSED(rota_gatherv(t.send, 4, t.recv, t.counts, NULL, ROTA_INT32, 2, t.comm, NULL),
+            ROTA_ERR_ARGUMENT, NULL, "root");
+    REFUSED(rota_gatherv(t.send, 3, t.recv, t.counts, NULL, ROTA_INT32, 0, t.comm, NULL),
+            ROTA_ERR_ARGUMENT, NULL, "send_count");
+    tables_close(&t);
+}
+
+Test(arguments, rota_scatterv) {
+    struct tables t;
+    tables_open(&t);
+    REFUSED(rota_scatterv(t.send, NULL, NULL, t.recv, 4, ROTA_INT32, 0, t.comm, NULL),
+            ROTA_ERR_ARGUMENT, NULL, "send_counts");
+    REFUSED(rota_scatterv(t.send, t.counts, NULL, t.recv, 4, ROTA_INT32, -1, t.comm, NULL),
+            ROTA_ERR_ARGUMENT, NULL, "root");
+    REFUSED(rota_scatterv(t.send, t.counts, NULL, t.recv, 3, ROTA_INT32, 0, t.comm, NULL),
+            ROTA_ERR_ARGUMENT, NULL, "recv_count");
+    tables_close(&t);
+}

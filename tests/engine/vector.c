@@ -121,6 +121,32 @@ static void scatter_sum(const struct rank *rank, const size_t *counts, bool in_p
     free(send);
 }
 
+static void gather_scatter(const struct rank *rank, const size_t *counts, int root) {
+    int n = rank->nranks, me = rank->rank;
+    size_t displs[MAX_RANKS], length = lay_out(counts, displs, n, false);
+    int32_t *all = malloc((length + 1) * sizeof(*all));
+    int32_t *own = malloc((counts[me] + 1) * sizeof(*own));
+    memset(all, 0xff, (length + 1) * sizeof(*all));
+    for (size_t i = 0; i < counts[me]; i++)
+        own[i] = value_of(me, root, i);
+    bool is_root = me == root;
+    CHECK_OK(rota_gatherv(own, counts[me], is_root ? all : NULL, is_root ? counts : NULL,
+                          is_root ? displs : NULL, ROTA_INT32, root, rank->comm, NULL));
+    for (int r = 0; is_root && r < n; r++)
+        for (size_t i = 0; i < counts[r]; i++)
+            CHECK(all[displs[r] + i] == value_of(r, root, i), "gathered from rank %d", r);
+    if (is_root)
+        check_gaps(all, length, counts, displs, n);
+    memset(own, 0xff, (counts[me] + 1) * sizeof(*own));
+    CHECK_OK(rota_scatterv(is_root ? all : NULL, is_root ? counts : NULL, is_root ? displs : NULL,
+                           own, counts[me], ROTA_INT32, root, rank->comm, NULL));
+    for (size_t i = 0; i < counts[me]; i++)
+        CHECK(own[i] == value_of(me, root, i), "scattered element %zu", i);
+    CHECK(own[counts[me]] == -1, "written past the end");
+    free(own);
+    free(all);
+}
+
 static void rounds(const struct rank *rank) {
     for (unsigned round = 0; round < 12; round++) {
         struct table table;
@@ -128,6 +154,7 @@ static void rounds(const struct rank *rank) {
         to_all(rank, &table, round % 2 == 0);
         gather_all(rank, table.count[0], round % 2 == 0);
         scatter_sum(rank, table.count[rank->nranks - 1], round % 2 == 0);
+        gather_scatter(rank, table.count[0], (int)round % rank->nranks);
         int64_t in = round, sum = -1; /* C22: and the ranks are still in step */
         CHECK_OK(rota_all_reduce(&in, &sum, 1, ROTA_INT64, ROTA_SUM, rank->comm, NULL));
         CHECK(sum == (int64_t)round * rank->nranks, "out of step in round %u", round);
