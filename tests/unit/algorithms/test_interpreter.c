@@ -354,13 +354,13 @@ static void interpret(struct sched *const *schedules, int n, size_t count, enum 
         end_rank(&ranks[r]);
 }
 
-static void interpret_case(const struct algorithm *a, rota_kind kind, int n, int root,
-                           int in_place) {
+static void interpret_case(const struct algorithm *a, rota_kind kind, int n, int root, int in_place,
+                           const struct algorithm_topology *topology) {
     static const size_t counts[] = {0, 1, 7, 641};
     struct sched *schedules[16];
     for (int r = 0; r < n; r++) {
-        struct algorithm_request q = {kind, n,   r, root, in_place == 1 || (in_place == 2 && r % 2),
-                                      1,    NULL};
+        struct algorithm_request q = {
+            kind, n, r, root, in_place == 1 || (in_place == 2 && r % 2), 1, topology};
         cr_assert_eq(algorithm_build(a, &q, &schedules[r]), ROTA_OK);
     }
     struct sched_verdict verdict;
@@ -376,6 +376,23 @@ static void interpret_case(const struct algorithm *a, rota_kind kind, int n, int
         sched_free(schedules[r]);
 }
 
+/* Hosts of any size, and ranks in any order. */
+Test(interpreter, hierarchical_computes_what_the_kind_promises) {
+    static const int rows[][7] = {
+        {0, 0, 1, 1, 2, 2, 0}, {0, 1, 1, 1, 1, 0, 1}, {2, 0, 1, 2, 0, 1, 2}};
+    const struct algorithm *a = algorithm_find("hierarchical");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int n = 4; n <= 7; n++)
+            for (int kind = 0; kind < ROTA_KIND_COUNT; kind++) {
+                const struct algorithm_topology topology = {i == 1 ? 2 : 3, rows[i]};
+                bool rooted = sched_kind_rooted((rota_kind)kind);
+                for (int root = rooted ? 0 : -1; root < (rooted ? n : 0); root++)
+                    if (algorithm_can(a, (rota_kind)kind, n))
+                        interpret_case(a, (rota_kind)kind, n, root, root % 3 + (root < 0),
+                                       &topology);
+            }
+}
+
 Test(interpreter, computes_what_the_kind_promises) {
     const struct algorithm *a;
     for (int i = 0; (a = algorithm_at(i)); i++)
@@ -386,7 +403,7 @@ Test(interpreter, computes_what_the_kind_promises) {
                 bool rooted = sched_kind_rooted((rota_kind)kind);
                 for (int root = rooted ? 0 : -1; root < (rooted ? n : 0); root += 2)
                     for (int in_place = 0; in_place < 3; in_place++)
-                        interpret_case(a, (rota_kind)kind, n, root, in_place);
+                        interpret_case(a, (rota_kind)kind, n, root, in_place, NULL);
             }
 }
 

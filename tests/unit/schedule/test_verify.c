@@ -68,3 +68,113 @@ Test(verify, every_fault_has_a_name) {
     }
     cr_expect_str_eq(sched_fault_name((enum sched_fault)1000), "unknown");
 }
+
+/* Outputs of the kinds that have different ones on each rank. */
+Test(verify, refuses_wrong_outputs_of_gather_scatter_and_scans) {
+    static const struct {
+        enum sched_fault fault;
+        int rank;
+        const char *text;
+    } rows[] = {
+        {SCHED_FAULT_NONE, -1,
+         "schedule gather ranks 2 rank 0 root 1 chunks 1\n"
+         "0: send to 1 input[0]\n"
+         "schedule gather ranks 2 rank 1 root 1 chunks 1\n"
+         "0: recv from 0 output[0]\n"
+         "1: copy input[0] -> output[1]\n"},
+        {SCHED_FAULT_OUTPUT_MISSING, 1,
+         "schedule gather ranks 2 rank 0 root 1 chunks 1\n"
+         "0: send to 1 input[0]\n"
+         "schedule gather ranks 2 rank 1 root 1 chunks 1\n"
+         "0: recv from 0 output[0]\n"},
+        {SCHED_FAULT_MESSAGE_SHAPE, 1, /* the block of rank 0 where that of rank 1 belongs */
+         "schedule gather ranks 2 rank 0 root 1 chunks 1\n"
+         "0: send to 1 input[0]\n"
+         "schedule gather ranks 2 rank 1 root 1 chunks 1\n"
+         "0: recv from 0 output[1]\n"
+         "1: copy input[0] -> output[1]\n"},
+        {SCHED_FAULT_SHAPE, 0, /* off the root there is no output */
+         "schedule gather ranks 2 rank 0 root 1 chunks 1\n"
+         "0: copy input[0] -> output[0]\n"
+         "1: send to 1 input[0]\n"
+         "schedule gather ranks 2 rank 1 root 1 chunks 1\n"
+         "0: recv from 0 output[0]\n"
+         "1: copy input[0] -> output[1]\n"},
+        {SCHED_FAULT_NONE, -1,
+         "schedule scatter ranks 2 rank 0 root 0 chunks 1\n"
+         "0: send to 1 input[1]\n"
+         "1: copy input[0] -> output[0]\n"
+         "schedule scatter ranks 2 rank 1 root 0 chunks 1\n"
+         "0: recv from 0 output[0]\n"},
+        {SCHED_FAULT_MESSAGE_SHAPE, 1, /* the block of another rank */
+         "schedule scatter ranks 2 rank 0 root 0 chunks 1\n"
+         "0: send to 1 input[0]\n"
+         "1: copy input[0] -> output[0]\n"
+         "schedule scatter ranks 2 rank 1 root 0 chunks 1\n"
+         "0: recv from 0 output[0]\n"},
+        {SCHED_FAULT_NONE, -1,
+         "schedule scan ranks 2 rank 0 chunks 1\n"
+         "0: send to 1 input[0]\n"
+         "1: reduce 1 input[0] -> output[0] load_local finish\n"
+         "schedule scan ranks 2 rank 1 chunks 1\n"
+         "0: recv_reduce from 0 position 1 input[0] -> output[0] load_message load_local finish\n"},
+        {SCHED_FAULT_CONTRIBUTION, 0, /* with the input of a rank above */
+         "schedule scan ranks 2 rank 0 chunks 1\n"
+         "0: send to 1 input[0]\n"
+         "1: recv_reduce from 1 position 0 input[0] -> output[0] load_message load_local finish\n"
+         "schedule scan ranks 2 rank 1 chunks 1\n"
+         "0: send to 0 input[0]\n"
+         "1: recv_reduce from 0 position 1 input[0] -> output[0] load_message load_local finish\n"},
+        {SCHED_FAULT_CONTRIBUTION, 1, /* without the own input */
+         "schedule scan ranks 2 rank 0 chunks 1\n"
+         "0: send to 1 input[0]\n"
+         "1: reduce 1 input[0] -> output[0] load_local finish\n"
+         "schedule scan ranks 2 rank 1 chunks 1\n"
+         "0: recv_reduce from 0 position 0 -> output[0] load_message finish\n"},
+        {SCHED_FAULT_NONE, -1,
+         "schedule exclusive_scan ranks 2 rank 0 chunks 1\n"
+         "0: send to 1 input[0]\n"
+         "schedule exclusive_scan ranks 2 rank 1 chunks 1\n"
+         "0: recv_reduce from 0 position 0 -> output[0] load_message finish\n"},
+        {SCHED_FAULT_CONTRIBUTION, 1, /* with the own input */
+         "schedule exclusive_scan ranks 2 rank 0 chunks 1\n"
+         "0: send to 1 input[0]\n"
+         "schedule exclusive_scan ranks 2 rank 1 chunks 1\n"
+         "0: recv_reduce from 0 position 1 input[0] -> output[0] load_message load_local finish\n"},
+        {SCHED_FAULT_SHAPE, 0, /* rank 0 has no output */
+         "schedule exclusive_scan ranks 2 rank 0 chunks 1\n"
+         "0: send to 1 input[0]\n"
+         "1: reduce 1 input[0] -> output[0] load_local finish\n"
+         "schedule exclusive_scan ranks 2 rank 1 chunks 1\n"
+         "0: recv_reduce from 0 position 0 -> output[0] load_message finish\n"},
+        {SCHED_FAULT_FINISH, 1, /* moved, not completed */
+         "schedule exclusive_scan ranks 2 rank 0 chunks 1\n"
+         "0: send to 1 input[0]\n"
+         "schedule exclusive_scan ranks 2 rank 1 chunks 1\n"
+         "0: recv from 0 output[0]\n"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct sched_set set = read_schedule(rows[i].text);
+        struct sched_verdict verdict = verify(&set);
+        cr_expect_eq(verdict.fault, rows[i].fault, "row %zu: %s: %s", i,
+                     sched_fault_name(verdict.fault), verdict.text);
+        cr_expect_eq(verdict.rank, rows[i].rank, "row %zu: %s", i, verdict.text);
+        sched_set_free(&set);
+    }
+}
+
+/* Prefixes are compared with the tree over their own ranks. */
+Test(verify, trees_of_scans) {
+    struct sched_set set = build_schedule("recursive_doubling", ROTA_KIND_SCAN, 7, -1, false);
+    struct sched_verdict verdict = verify(&set);
+    cr_expect_eq(verdict.fault, SCHED_FAULT_NONE, "%s", verdict.text);
+    cr_expect(verdict.canonical_tree && verdict.ascending);
+    cr_expect_eq(verdict.max_depth, 3);
+    sched_set_free(&set);
+    set = build_schedule("ring", ROTA_KIND_EXCLUSIVE_SCAN, 7, -1, true);
+    verdict = verify(&set);
+    cr_expect_eq(verdict.fault, SCHED_FAULT_NONE, "%s", verdict.text);
+    cr_expect(!verdict.canonical_tree && verdict.ascending);
+    cr_expect_eq(verdict.max_depth, 5);
+    sched_set_free(&set);
+}
