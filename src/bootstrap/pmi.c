@@ -4,9 +4,10 @@
  * for later ones: the server hears "finalize" once, when the process exits normally, because one
  * that has said it cannot come back, and one that never says it counts as crashed (which is right
  * for a rank that was killed). We read and write a duplicate of the inherited descriptor, so that
- * an MPI library that closes the original cannot make us write to somebody else's file. The
- * server's barrier is the store's fence: put by rank 0, barrier by all, get by all. Values are
- * sent in hexadecimal, in parts where the server's values are short. PMI-2 is spoken to servers
+ * an MPI library that closes the original cannot make us write to somebody else's file. Where an
+ * MPI library had begun before us, the connection is its: it says goodbye, and dies of a second
+ * one. The server's barrier is the store's fence: put by rank 0, barrier by all, get by all. Values
+ * are sent in hexadecimal, in parts where the server's values are short. PMI-2 is spoken to servers
  * that refuse PMI-1. */
 #include "base/clock.h"
 #include "base/error.h"
@@ -16,6 +17,7 @@
 #include "bootstrap/pmi_wire.h"
 #include "bootstrap/resolve.h"
 #include "bootstrap/store.h"
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -39,6 +41,7 @@ static struct pmi_session {
     pthread_mutex_t lock; /* guards all of it; only ever tried */
     struct pmi_wire wire;
     bool open, broken;
+    bool guest;  /* of an MPI library in this process, which will say goodbye itself */
     pid_t owner; /* the process that opened it: a forked child must not speak in its name */
     int rank, nranks;
     int value_size; /* of the server's values, NUL included */
@@ -190,12 +193,20 @@ static rota_status begin_version_2(void) {
     return status;
 }
 
+/* Whether an MPI library in this process speaks with the server already. */
+static bool mpi_has_begun(void) {
+    int (*initialized)(int *flag);
+    int flag = 0;
+    *(void **)&initialized = dlsym(RTLD_DEFAULT, "MPI_Initialized");
+    return initialized != NULL && initialized(&flag) == 0 && flag != 0;
+}
+
 /* Tells the server that this process ends in order; see the design notes. */
 static void say_goodbye(void) {
     if (pthread_mutex_trylock(&session.lock) != 0)
         return;
     int64_t deadline_ns = clock_deadline(GOODBYE_MS);
-    if (session.open && !session.broken && session.owner == getpid()) {
+    if (session.open && !session.broken && !session.guest && session.owner == getpid()) {
         bool first = session.wire.version == 1;
         (void)pmi_call(&session.wire, first ? "finalize_ack" : "finalize-response", deadline_ns,
                        "cmd=finalize;");
@@ -208,6 +219,7 @@ static rota_status session_open(const struct bootstrap_place *place) {
     session.rank = place->rank;
     session.nranks = place->nranks;
     session.owner = getpid();
+    session.guest = mpi_has_begun();
     rota_status status = launcher_is_set("PMI_FD") ? adopt_descriptor() : connect_port();
     if (status == ROTA_OK && place->nranks > 0 &&
         (session.rank != place->rank || session.nranks != place->nranks))
