@@ -22,9 +22,14 @@ static const char *environment(const char *name) {
     return value && *value ? value : NULL;
 }
 
-/* Number of processes that a launcher started, 0 without one. */
+/* Number of processes that a launcher started, 0 without one; in the library's order. That it
+ * started one alone counts only where it was rota run or torchrun: srun --pty starts shells. */
 static int launched_processes(int *process) {
-    static const char *const names[][2] = {{"ROTA_RANK", "ROTA_SIZE"}, {"RANK", "WORLD_SIZE"}};
+    static const char *const names[][2] = {{"ROTA_RANK", "ROTA_SIZE"},
+                                           {"RANK", "WORLD_SIZE"},
+                                           {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                                           {"PMI_RANK", "PMI_SIZE"},
+                                           {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}};
     char quoted[CLI_QUOTED];
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         const char *rank = environment(names[i][0]), *size = environment(names[i][1]);
@@ -37,6 +42,8 @@ static int launched_processes(int *process) {
         if (!cli_parse_integer(rank, 0, values[1] - 1, &values[0]))
             cli_fail(BENCH_COMMAND, "%s expects a rank below %lld, not %s", names[i][0],
                      (long long)values[1], cli_quote(rank, quoted));
+        if (i >= 2 && values[1] == 1)
+            continue;
         *process = (int)values[0];
         return (int)values[1];
     }
