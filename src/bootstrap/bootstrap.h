@@ -24,7 +24,7 @@ struct bootstrap_record {
     char host[64];       /* host name, for messages */
     struct net_addresses addresses;
     uint32_t transports; /* bit per transports.def entry that works here */
-    uint32_t unused;
+    uint32_t first_core; /* the lowest of the usable cores: launchers may bind ranks to cores */
     uint16_t blob_bytes[BOOTSTRAP_TRANSPORTS + 2];
     uint8_t blobs[BOOTSTRAP_TRANSPORTS][BOOTSTRAP_BLOB];
 };
@@ -74,6 +74,9 @@ void bootstrap_withdraw(struct bootstrap_place *place);
 rota_status bootstrap_exchange(struct bootstrap_place *place, const struct settings *settings,
                                const struct bootstrap_record *mine,
                                struct bootstrap_record *records, int64_t deadline_ns);
+/* How many cores the ranks on the host of `rank` may use together: ranks with the same first core
+ * and number of cores share them, and others have cores of their own. At least 1. */
+int bootstrap_host_cores(const struct bootstrap_record *records, int nranks, int rank);
 /* Fills the parts of a record that do not depend on the job: pid, cores, machine, process, host. */
 rota_status bootstrap_describe(const struct settings *settings, struct bootstrap_record *record);
 

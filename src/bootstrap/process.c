@@ -4,7 +4,9 @@
 #include "base/error.h"
 #include "bootstrap/bootstrap.h"
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
@@ -63,6 +65,35 @@ static void machine_hash(const char *host_id, const char *host, uint8_t machine[
     crypto_generichash_final(&state, machine, 16);
 }
 
+static uint32_t first_core(void) {
+    cpu_set_t usable;
+    CPU_ZERO(&usable);
+    if (sched_getaffinity(0, sizeof usable, &usable) != 0)
+        return 0;
+    for (uint32_t core = 0; core < CPU_SETSIZE; core++)
+        if (CPU_ISSET(core, &usable))
+            return core;
+    return 0;
+}
+
+static bool share_cores(const struct bootstrap_record *a, const struct bootstrap_record *b) {
+    return a->first_core == b->first_core && a->cores == b->cores &&
+           memcmp(a->machine, b->machine, sizeof a->machine) == 0;
+}
+
+int bootstrap_host_cores(const struct bootstrap_record *records, int nranks, int rank) {
+    int64_t sum = 0;
+    for (int r = 0; r < nranks; r++) {
+        int before = 0;
+        if (memcmp(records[r].machine, records[rank].machine, sizeof records[r].machine) != 0)
+            continue;
+        while (before < r && !share_cores(&records[before], &records[r]))
+            before++;
+        sum += before == r ? records[r].cores : 0;
+    }
+    return sum < 1 ? 1 : sum > INT_MAX ? INT_MAX : (int)sum;
+}
+
 rota_status bootstrap_describe(const struct settings *settings, struct bootstrap_record *record) {
     const char *host_id = settings_text(settings, SETTING_HOST_ID);
     char host[256] = "";
@@ -76,6 +107,7 @@ rota_status bootstrap_describe(const struct settings *settings, struct bootstrap
     record->agreement = settings_agreement(settings);
     record->pid = (int32_t)getpid();
     record->cores = (uint32_t)cpu_usable_cores();
+    record->first_core = first_core();
     process_random(record->process);
     machine_hash(host_id, host, record->machine);
     memset(record->host, 0, sizeof record->host);

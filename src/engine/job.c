@@ -1,7 +1,6 @@
 /* Jobs: joining, the table of transports and peers, progress, closing. */
 #include "engine/job.h"
 
-#include "base/cpu.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/collective.h"
@@ -296,7 +295,7 @@ static void set_peers(struct job *job) {
 }
 
 static rota_status open_domain(struct job *job) {
-    int cores = cpu_usable_cores();
+    int cores = bootstrap_host_cores(job->records, job->nranks, job->rank);
     rota_status status = domain_init(&job->domain, &job->host.bell, job->local_ranks > cores);
     if (status != ROTA_OK)
         return status;

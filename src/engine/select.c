@@ -45,9 +45,13 @@ static double crowding(const struct job *job) {
     double most = 1;
     for (int r = 0; r < job->nranks; r++) {
         int here = 0;
-        for (int other = 0; other < job->nranks; other++)
-            here += job_same_host(job, r, other);
-        double cores = job->records[r].cores > 0 ? (double)job->records[r].cores : 1;
+        bool counted = false; /* with a rank before */
+        for (int other = 0; other < job->nranks; other++) {
+            bool together = job_same_host(job, r, other);
+            here += together;
+            counted = counted || (together && other < r);
+        }
+        double cores = counted ? here : bootstrap_host_cores(job->records, job->nranks, r);
         most = (double)here / cores > most ? (double)here / cores : most;
     }
     return most;

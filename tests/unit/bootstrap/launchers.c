@@ -510,3 +510,22 @@ Test(launchers, calls_are_left_behind_at_the_deadline) {
         usleep(10000);
     cr_assert_eq(discarded, 1);
 }
+
+/* -- cores -------------------------------------------------------------------------------------
+ */
+
+Test(launchers, ranks_that_are_bound_to_cores_have_them_all) {
+    struct bootstrap_record records[6] = {0};
+    for (int i = 0; i < 6; i++) {
+        records[i].cores = 2;
+        records[i].machine[3] = (uint8_t)(i / 4); /* hosts of 4 and 2 ranks */
+    }
+    cr_assert_eq(bootstrap_host_cores(records, 6, 1), 2); /* unbound: they share the same two */
+    for (int i = 0; i < 4; i++)
+        records[i].first_core = (uint32_t)(2 * (i / 2)); /* two by two */
+    cr_assert_eq(bootstrap_host_cores(records, 6, 0), 4);
+    cr_assert_eq(bootstrap_host_cores(records, 6, 5), 2);
+    records[5].cores = 0;
+    records[4].cores = 0;
+    cr_assert_eq(bootstrap_host_cores(records, 6, 4), 1);
+}
