@@ -72,6 +72,37 @@ typedef struct rota_counters {
 /* Copies the counters of the communicator's job. Any thread. */
 ROTA_API rota_status rota_comm_counters(const rota_comm *comm, rota_counters *counters);
 
+/* What this rank had to do with one other. Messages and bytes are those of the job: all of its
+ * communicators together, payload only; what native forms move within shared memory passes in no
+ * message and is not in them. Waits are those of this communicator. */
+typedef struct rota_peer_counters {
+    size_t size;
+    char transport[16]; /* that reaches the peer; "" while nothing was sent by messages */
+    uint64_t messages_sent, messages_received;
+    uint64_t bytes_sent, bytes_received;
+    uint64_t waits;     /* times that this rank waited for the peer */
+    uint64_t waited_ns; /* and for how long: arrival skew */
+} rota_peer_counters;
+
+#define ROTA_PEER_COUNTERS_INIT ROTA_SIZED(rota_peer_counters)
+
+/* Copies the counters of `peer`, a rank of the communicator (one's own: only what it sent itself).
+ * Any thread.
+ *
+ * How waits are measured: only threads blocked in a call are looked at, and only after their first
+ * polls, of some microseconds, have found nothing; so calls on which nobody is late cost and count
+ * nothing. A native form is charged the time of each pause for the one rank it waits for. Else a
+ * sample is taken every 64th turn and before each sleep, and the time until the next one is divided
+ * among the ranks from which a message was awaited, or to which none could be sent. A rank that is
+ * waited for may itself be waiting for another.
+ * Errors: ROTA_ERR_ARGUMENT. */
+ROTA_API rota_status rota_comm_peer_counters(const rota_comm *comm, int peer,
+                                             rota_peer_counters *counters);
+
+/* What ran the last collective of this kind on the communicator: an algorithm ("ring") or a native
+ * form ("shm-one-shot"). NULL when there was none, or no such kind. Any thread. */
+ROTA_API const char *rota_comm_algorithm(const rota_comm *comm, rota_kind kind);
+
 #ifdef __cplusplus
 }
 #endif

@@ -106,3 +106,38 @@ rota_status rota_comm_counters(const rota_comm *comm, rota_counters *counters) {
     domain_leave(&job->domain);
     return ROTA_OK;
 }
+
+rota_status rota_comm_peer_counters(const rota_comm *comm, int peer, rota_peer_counters *counters) {
+    if (comm == NULL || counters == NULL || counters->size < sizeof(*counters))
+        return error_raise(ROTA_ERR_ARGUMENT, "comm or counters is NULL, or counters->size is not "
+                                              "sizeof(rota_peer_counters)");
+    rota_status status = check_rank("peer", peer, comm->nranks);
+    if (status != ROTA_OK)
+        return status;
+    struct job *job = comm->job;
+    size_t size = counters->size;
+    *counters = (rota_peer_counters){.size = size};
+    domain_enter(&job->domain);
+    const struct endpoint *endpoint = &job->endpoints[comm->members[peer]];
+    if (endpoint->transport != NULL)
+        snprintf(counters->transport, sizeof(counters->transport), "%s",
+                 endpoint->transport->ops->name);
+    counters->messages_sent = endpoint->messages_sent;
+    counters->messages_received = endpoint->messages_received;
+    counters->bytes_sent = endpoint->bytes_sent;
+    counters->bytes_received = endpoint->bytes_received;
+    domain_leave(&job->domain);
+    const struct skew *skew = atomic_load_explicit(&comm->skew, memory_order_acquire);
+    if (skew != NULL) {
+        const struct skew_entry *entry = &skew->peers[peer];
+        counters->waits = atomic_load_explicit(&entry->waits, memory_order_relaxed);
+        counters->waited_ns = atomic_load_explicit(&entry->waited_ns, memory_order_relaxed);
+    }
+    return ROTA_OK;
+}
+
+const char *rota_comm_algorithm(const rota_comm *comm, rota_kind kind) {
+    if (comm == NULL || (int)kind < 0 || kind >= ROTA_KIND_COUNT)
+        return NULL;
+    return atomic_load_explicit(&comm->algorithms[kind], memory_order_relaxed);
+}

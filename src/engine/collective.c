@@ -4,6 +4,7 @@
 #include "engine/collective.h"
 
 #include "base/error.h"
+#include "base/probe.h"
 #include "engine/executor.h"
 #include "engine/plan.h"
 #include "engine/select.h"
@@ -117,20 +118,26 @@ struct native_pause {
     rota_comm *comm;
     int64_t deadline_ns;
     struct domain_wait turns;
+    int noted; /* member that the last pause waited for, or -1 */
     bool expired;
 };
 
-/* Waits of a blocking call. */
+/* Waits of a blocking call: only forms that have polled for a while in vain come here, so the clock
+ * costs nothing that matters. */
 static bool native_pause(struct native_wait *wait, bool (*ready)(const void *arg),
                          const void *arg) {
     struct native_pause *pause = (struct native_pause *)wait;
     rota_comm *comm = pause->comm;
     if (atomic_load_explicit(&comm->status, memory_order_acquire) != ROTA_OK)
         return false;
+    int64_t began = clock_now_ns();
     domain_pause(&comm->job->domain, &pause->turns, ready, arg, pause->deadline_ns);
+    int64_t now = clock_now_ns();
+    skew_add(skew_of(comm), wait->waiting_for, now - began, wait->waiting_for != pause->noted);
+    pause->noted = wait->waiting_for;
     if (atomic_load_explicit(&comm->job->has_callbacks, memory_order_relaxed))
         job_run_callbacks(comm->job);
-    if (clock_passed(pause->deadline_ns)) {
+    if (now >= pause->deadline_ns) {
         pause->expired = true;
         return false;
     }
@@ -230,18 +237,23 @@ static rota_status run_native(rota_comm *comm, const struct call_args *args,
     pause.wait = (struct native_wait){.pause = native_pause};
     pause.comm = comm;
     pause.turns = (struct domain_wait){0};
+    pause.noted = -1;
     pause.expired = false;
+    PROBE3(collective_begin, (int)args->kind, native.sequence, bytes);
     int64_t started = clock_now_ns();
     pause.deadline_ns = timeout_ms < CLOCK_NEVER / 1000000 - started / 1000000
                             ? started + timeout_ms * 1000000
                             : CLOCK_NEVER;
     struct native_result result =
         comm->native_ops->advance(comm->native, form, &native, &pause.wait);
+    rota_status status = ROTA_OK;
     if (__builtin_expect(result.outcome != NATIVE_DONE, 0))
-        return native_give_up(comm, args, &native, started, &result, &pause,
-                              call != NULL ? call->label : NULL);
-    comm_note_native(comm, form->name);
-    return ROTA_OK;
+        status = native_give_up(comm, args, &native, started, &result, &pause,
+                                call != NULL ? call->label : NULL);
+    else
+        comm_note_native(comm, args->kind, form->name);
+    PROBE3(collective_end, (int)args->kind, native.sequence, (int)status);
+    return status;
 }
 
 /* -- requests -----------------------------------------------------------------------------------
@@ -260,7 +272,7 @@ static void start_schedule(rota_request *request) {
     const struct call_args *args = &request->args;
     request->stage = REQUEST_RUNNING;
     request->fingerprint = fingerprint(comm, args, request->algorithm);
-    atomic_store_explicit(&comm->last_algorithm, request->algorithm->name, memory_order_relaxed);
+    comm_note_algorithm(comm, args->kind, request->algorithm->name);
     struct plan *plan = NULL;
     rota_status status = plan_get(comm, request->algorithm, args->kind, args->root,
                                   collective_in_place(comm, args, request->element_size), &plan);
@@ -289,7 +301,7 @@ static bool advance_native(rota_request *request) {
     if (result.outcome == NATIVE_PAUSED)
         return false;
     if (result.outcome == NATIVE_DONE) {
-        comm_note_native(comm, request->form->name);
+        comm_note_native(comm, request->args.kind, request->form->name);
         request_poll(request, false);
         request_end(request, ROTA_OK);
     } else {
@@ -440,6 +452,8 @@ static rota_request *enqueue(rota_comm *comm, const struct call_args *args,
     request->queued = true;
     atomic_fetch_add_explicit(&comm->outstanding, 1, memory_order_relaxed);
     TAILQ_INSERT_TAIL(&comm->queue, request, queue_entry);
+    PROBE3(collective_begin, (int)args->kind, request->sequence,
+           args->count * request->element_size);
     return request;
 }
 

@@ -106,6 +106,7 @@ static void free_parts(rota_comm *comm) {
     p2p_table_destroy(comm->p2p);
     executor_destroy(comm->executor);
     plan_free_all(comm->plans);
+    skew_drop(atomic_load_explicit(&comm->skew, memory_order_acquire));
     free(comm->members);
     free(comm->group_of);
     free(comm);

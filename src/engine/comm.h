@@ -4,6 +4,7 @@
 
 #include "engine/job.h"
 #include "engine/p2p.h"
+#include "engine/skew.h"
 #include "reduce/reduce.h"
 #include <algorithms/algorithm.h>
 #include <rota/p2p.h>
@@ -117,6 +118,8 @@ struct rota_comm {
     struct native_group *native;
     _Atomic uint64_t native_calls;
     const char *_Atomic last_algorithm;
+    const char *_Atomic algorithms[ROTA_KIND_COUNT];           /* of the last call of each kind */
+    struct skew *_Atomic skew;                                 /* see skew_of */
     struct reduce_spec specs[ROTA_DTYPE_COUNT][ROTA_OP_COUNT]; /* kernels NULL until used */
     enum cpu_isa isa;
     LIST_ENTRY(rota_comm) job_entry;
@@ -137,11 +140,16 @@ void comm_fail(rota_comm *comm, const rota_error *record);
 /* The spec of (dtype, op), made on first use; NULL and an error raised for unknown ones. Only by
  * the thread that holds `busy`. */
 const struct reduce_spec *comm_spec(rota_comm *comm, rota_dtype dtype, rota_op op);
+/* Notes what runs a call: an algorithm or a native form. */
+static inline void comm_note_algorithm(rota_comm *comm, rota_kind kind, const char *name) {
+    atomic_store_explicit(&comm->last_algorithm, name, memory_order_relaxed);
+    atomic_store_explicit(&comm->algorithms[kind], name, memory_order_relaxed);
+}
 /* Counts a call that a native form ran. */
-static inline void comm_note_native(rota_comm *comm, const char *form) {
+static inline void comm_note_native(rota_comm *comm, rota_kind kind, const char *form) {
     uint64_t calls = atomic_load_explicit(&comm->native_calls, memory_order_relaxed);
     atomic_store_explicit(&comm->native_calls, calls + 1, memory_order_relaxed);
-    atomic_store_explicit(&comm->last_algorithm, form, memory_order_relaxed);
+    comm_note_algorithm(comm, kind, form);
 }
 /* ROTA_OK, or raises why the communicator takes no calls. */
 rota_status comm_usable(rota_comm *comm);

@@ -3,14 +3,16 @@
 
 #include "base/cpu.h"
 #include "base/error.h"
+#include "base/probe.h"
 #include <sched.h>
 #include <stdlib.h>
 
-/* How long a wait polls before it gives the core away, in turns of about 20-50 ns, and how often it
- * then yields before it sleeps. A sleep and its wake-up cost about 10 us, so spinning a few times
- * as long loses little; with more ranks than cores the peer needs this core, so it is yielded at
- * once, and a yield costs about 1 us. */
-enum { SPIN_TURNS = 4000, SPIN_TURNS_CROWDED = 1, YIELD_TURNS = 200, YIELD_TURNS_CROWDED = 1000 };
+/* How often a wait polls before it offers the core to others between polls, and how often it does
+ * that before it sleeps. A poll costs 20-50 ns, or 300 ns and more with sockets to read; a sleep and
+ * its wake-up cost about 10 us, so polling a few times as long loses little. A yield costs about
+ * 0.3 us when nobody wants the core. With more ranks than cores the peer wants it, so it is offered
+ * at once. */
+enum { SPIN_TURNS = 256, SPIN_TURNS_CROWDED = 1, YIELD_TURNS = 500, YIELD_TURNS_CROWDED = 1000 };
 
 struct sleeper_entry {
     struct doorbell_sleeper *sleeper;
@@ -135,6 +137,7 @@ static void domain_sleep(struct domain *domain, bool (*ready)(const void *arg), 
     }
     if (quiet && !ready(arg) && interrupts == doorbell_interrupts(domain->bell.line)) {
         atomic_fetch_add_explicit(&domain->sleeps, 1, memory_order_relaxed);
+        PROBE0(sleep);
         doorbell_sleep(entry->sleeper, deadline_ns);
     }
     if (armed && domain_try_enter(domain)) {
@@ -166,9 +169,13 @@ static bool domain_poll(struct domain *domain, bool (*ready)(const void *arg), c
     return moved;
 }
 
+bool domain_wait_sleeps(const struct domain *domain, const struct domain_wait *wait) {
+    return wait->turns - wait->quiet >= domain->spin_turns + domain->yield_turns;
+}
+
 void domain_pause(struct domain *domain, struct domain_wait *wait, bool (*ready)(const void *arg),
                   const void *arg, int64_t deadline_ns) {
-    enum { BATCH = 64 };
+    enum { BATCH = 16 };
     uint32_t spent = wait->turns - wait->quiet;
     uint32_t batch = domain->spin_turns < BATCH ? domain->spin_turns : BATCH;
     if (domain_poll(domain, ready, arg, batch)) {

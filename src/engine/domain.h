@@ -52,6 +52,9 @@ struct domain_wait {
 void domain_pause(struct domain *domain, struct domain_wait *wait, bool (*ready)(const void *arg),
                   const void *arg, int64_t deadline_ns);
 
+/* Whether the next turn may sleep. */
+bool domain_wait_sleeps(const struct domain *domain, const struct domain_wait *wait);
+
 /* Wakes every sleeper of this rank, if there is one. */
 void domain_wake(struct domain *domain);
 

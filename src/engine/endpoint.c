@@ -17,7 +17,12 @@ static void attach(struct link *link) {
 rota_status link_open(struct link *link, struct job *job, int peer, const struct transport_key *key,
                       const struct link_events *events, void *owner) {
     struct endpoint *endpoint = &job->endpoints[peer];
-    *link = (struct link){.job = job, .peer = peer, .key = *key, .events = events, .owner = owner};
+    *link = (struct link){.job = job,
+                          .peer = peer,
+                          .endpoint = endpoint,
+                          .key = *key,
+                          .events = events,
+                          .owner = owner};
     link->next = endpoint->links;
     if (link->next != NULL)
         link->next->previous = &link->next;

@@ -5,6 +5,7 @@
 #ifndef ENGINE_ENDPOINT_H
 #define ENGINE_ENDPOINT_H
 
+#include "base/probe.h"
 #include <transports/transport.h>
 
 struct job;
@@ -19,6 +20,8 @@ struct endpoint {
     struct link *links; /* all links of this peer */
     int system_error;
     char evidence[160]; /* why it failed */
+    /* Payload by messages; what native forms move in shared memory is not in it. */
+    uint64_t messages_sent, messages_received, bytes_sent, bytes_received;
 };
 
 /* What the owner of a link hears. */
@@ -32,6 +35,7 @@ struct link_events {
 struct link {
     struct job *job;
     int peer; /* rank in the job */
+    struct endpoint *endpoint;
     struct transport_key key;
     const struct link_events *events;
     void *owner;
@@ -48,6 +52,18 @@ void link_close(struct link *link);
 /* Makes sure that somebody connects: called by senders. */
 void link_connect(struct link *link);
 bool link_failed(const struct link *link);
+
+/* Counts a message that the transport has taken, or that came and was the expected one. */
+static inline void link_note_sent(struct link *link, size_t bytes) {
+    link->endpoint->messages_sent++;
+    link->endpoint->bytes_sent += bytes;
+    PROBE2(message_sent, link->peer, bytes);
+}
+static inline void link_note_received(struct link *link, size_t bytes) {
+    link->endpoint->messages_received++;
+    link->endpoint->bytes_received += bytes;
+    PROBE2(message_received, link->peer, bytes);
+}
 
 /* The transports' call-backs. */
 void endpoint_connected(void *context, struct transport *transport, int peer);

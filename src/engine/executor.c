@@ -336,6 +336,7 @@ static bool issue_send(struct executor *executor, struct lane *lane, uint32_t st
         }
         if (result == TRANSPORT_AGAIN)
             return false;
+        link_note_sent(&wire->link, length);
         lane->send_peer++;
     }
     lane->send_peer = 0;
@@ -496,6 +497,7 @@ static void look(struct executor *executor, struct wire *wire) {
         struct awaited taken = *awaited;
         if (!same_call(executor, wire, &taken, &arrival.header))
             return;
+        link_note_received(&wire->link, taken.length);
         await_pop(wire);
         uint32_t step = taken.cell.step, slot = taken.cell.slot;
         struct arrival_slot *arrivals = executor_arrivals(executor, step, slot);
@@ -562,6 +564,7 @@ static void post_done(struct transport_ticket *ticket, enum transport_result res
         struct awaited *awaited = await_posted(wire);
         if (!same_call(executor, wire, awaited, &header))
             return;
+        link_note_received(&wire->link, awaited->length);
         awaited->settled = true;
         executor_complete(executor, cell.step, cell.slot);
         look_later(executor, wire);

@@ -169,8 +169,10 @@ static enum transport_result send_slice(struct p2p_lane *lane, rota_request *req
         struct transport_piece piece = {.data = data, .length = length};
         enum transport_result result = transport->ops->post_send(transport, lane->link.stream,
                                                                  &header, &piece, 1, &post->ticket);
-        if (result == TRANSPORT_OK)
+        if (result == TRANSPORT_OK) {
+            link_note_sent(&lane->link, length);
             return result;
+        }
         post->active = false;
         p2p->pending--;
         p2p->announced -= length;
@@ -185,6 +187,7 @@ static enum transport_result send_slice(struct p2p_lane *lane, rota_request *req
     if (length > 0)
         memcpy(slot.data, data, length);
     transport->ops->commit(transport, lane->link.stream, &slot);
+    link_note_sent(&lane->link, length);
     p2p->announced += length;
     p2p->finished += length;
     p2p->begun = true;
@@ -260,6 +263,7 @@ static bool recv_slice(struct p2p_lane *lane, rota_request *request,
     struct p2p_state *p2p = &request->p2p;
     if (!same_message(lane, request, header))
         return false;
+    link_note_received(&lane->link, (size_t)header->length);
     if (!p2p->begun) {
         p2p->begun = true;
         p2p->total = (size_t)header->total;

@@ -1,5 +1,6 @@
 /* Requests: made, ended once, waited for, freed. */
 #include "base/error.h"
+#include "base/probe.h"
 #include "engine/collective.h"
 #include "engine/comm.h"
 #include "engine/progress.h"
@@ -93,6 +94,7 @@ void request_close(rota_request *request, rota_status status) {
         request->queued = false;
         /* Partner: collective_run, which then runs calls without the domain. */
         atomic_fetch_sub_explicit(&comm->outstanding, 1, memory_order_release);
+        PROBE3(collective_end, (int)request->args.kind, request->sequence, (int)status);
     }
     rota_recv_info *info = request->args.info;
     if (request->args.kind == ROTA_KIND_RECV && info != NULL &&
@@ -174,15 +176,18 @@ bool request_wait(rota_request *request, int64_t deadline_ns) {
         return true;
     struct job *job = request->job;
     struct domain_wait wait = {0};
+    struct skew_watch watch = {0};
     int64_t until = request->deadline_ns < deadline_ns ? request->deadline_ns : deadline_ns;
     bool passed = false;
     /* Partner: the progress thread, which leaves a job with waiters to them. */
     atomic_fetch_add_explicit(&job->domain.waiters, 1, memory_order_relaxed);
     while (!passed && !is_done(request)) {
+        skew_watch_pause(&watch, request, &wait);
         domain_pause(&job->domain, &wait, is_done, request, until);
         job_run_callbacks(job);
         passed = deadline_ns != CLOCK_NEVER && clock_passed(deadline_ns);
     }
+    skew_watch_end(&watch);
     atomic_fetch_sub_explicit(&job->domain.waiters, 1, memory_order_relaxed);
     return is_done(request);
 }

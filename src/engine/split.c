@@ -124,7 +124,7 @@ size_t split_memory(rota_comm *comm) {
     domain_enter(&comm->job->domain);
     size_t bytes = sizeof(*comm) + (size_t)comm->nranks * 2 * sizeof(int) +
                    executor_memory(comm->executor) + plan_memory(comm->plans) +
-                   p2p_memory(comm->p2p);
+                   p2p_memory(comm->p2p) + skew_memory(comm);
     domain_leave(&comm->job->domain);
     return bytes;
 }

@@ -376,6 +376,23 @@ Test(arguments, rota_comm_counters) {
     pair_close(&pair);
 }
 
+Test(arguments, rota_comm_peer_counters) {
+    struct pair pair;
+    pair_open(&pair);
+    rota_comm *comm = pair.comms[0];
+    rota_peer_counters counters = ROTA_PEER_COUNTERS_INIT;
+    REFUSED(rota_comm_peer_counters(NULL, 0, &counters), ROTA_ERR_ARGUMENT, NULL, "comm");
+    REFUSED(rota_comm_peer_counters(comm, 0, NULL), ROTA_ERR_ARGUMENT, NULL, "counters");
+    REFUSED(rota_comm_peer_counters(comm, -1, &counters), ROTA_ERR_ARGUMENT, NULL, "peer");
+    REFUSED(rota_comm_peer_counters(comm, 2, &counters), ROTA_ERR_ARGUMENT, NULL, "peer");
+    counters.size = sizeof(counters) - 1;
+    counters.waits = 77;
+    REFUSED(rota_comm_peer_counters(comm, 1, &counters), ROTA_ERR_ARGUMENT, NULL, "counters");
+    cr_assert_eq(counters.waits, 77);
+    pair_works(&pair);
+    pair_close(&pair);
+}
+
 Test(arguments, rota_last_error) {
     rota_error error = {.size = 3};
     cr_assert_eq(rota_last_error(NULL), ROTA_ERR_ARGUMENT);
