@@ -227,6 +227,11 @@ struct transport_ops {
     rota_status (*register_memory)(struct transport *transport, void *data, size_t bytes, void *key,
                                    size_t *key_bytes, void **handle);
     void (*deregister_memory)(struct transport *transport, void *handle);
+    /* Memory for the user's buffers that serves this transport better than any other would, and
+     * back again. NULL when there is no room; false when it is not of this transport. Any thread,
+     * without the domain. Functions NULL: it has none. What is left at close is freed. */
+    void *(*allocate)(struct transport *transport, size_t bytes);
+    bool (*deallocate)(struct transport *transport, void *memory);
 
     /* -- progress -------------------------------------------------------------------------- */
     /* Moves what can move, about `budget` messages at most; returns how many events happened. */

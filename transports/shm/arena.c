@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -67,8 +66,8 @@ static rota_status create(struct shm_arena *arena) {
     return ROTA_OK;
 }
 
-rota_status shm_arena_open(struct shm_arena *arena, const struct net_identity *identity,
-                           int nranks) {
+rota_status shm_arena_open(struct shm_arena *arena, const struct net_identity *identity, int nranks,
+                           size_t heap_bytes) {
     *arena = (struct shm_arena){.fd = -1};
     rota_status status = create(arena);
     if (status != ROTA_OK)
@@ -79,7 +78,8 @@ rota_status shm_arena_open(struct shm_arena *arena, const struct net_identity *i
                                .incarnation = identity->incarnation,
                                .bytes = SHM_ARENA_BYTES,
                                .nranks = (uint32_t)nranks,
-                               .groups = SHM_GROUPS};
+                               .groups = SHM_GROUPS,
+                               .heap_bytes = heap_bytes};
     memcpy(own.job, identity->job, sizeof own.job);
     size_t heap = lay_out(&own, nranks);
     if (heap >= SHM_ARENA_BYTES) {
@@ -89,14 +89,10 @@ rota_status shm_arena_open(struct shm_arena *arena, const struct net_identity *i
     }
     arena->head = (struct shm_head *)(void *)arena->base;
     arena->head->identity = own;
-    arena->free_room = 16;
-    arena->free = malloc(arena->free_room * sizeof *arena->free);
-    if (!arena->free) {
+    if (!shm_ranges_open(&arena->free, heap, SHM_ARENA_BYTES - heap)) {
         status = error_raise(ROTA_ERR_MEMORY, "out of memory");
         goto close;
     }
-    arena->free[0] = (struct shm_free_range){heap, SHM_ARENA_BYTES - heap};
-    arena->nfree = 1;
     return ROTA_OK;
 close:
     shm_arena_close(arena);
@@ -108,61 +104,17 @@ void shm_arena_close(struct shm_arena *arena) {
         munmap(arena->base, SHM_ARENA_BYTES);
     if (arena->fd >= 0)
         close(arena->fd);
-    free(arena->free);
+    shm_ranges_close(&arena->free);
     *arena = (struct shm_arena){.fd = -1};
 }
 
 size_t shm_arena_allocate(struct shm_arena *arena, size_t bytes) {
-    bytes = round_up(bytes, SHM_PAGE);
-    for (size_t i = 0; i < arena->nfree; i++) {
-        struct shm_free_range *range = &arena->free[i];
-        if (range->bytes < bytes)
-            continue;
-        size_t offset = range->offset;
-        range->offset += bytes;
-        range->bytes -= bytes;
-        if (range->bytes == 0) {
-            memmove(range, range + 1, (arena->nfree - i - 1) * sizeof *range);
-            arena->nfree--;
-        }
-        return offset;
-    }
-    return 0;
+    size_t offset;
+    return shm_ranges_take(&arena->free, round_up(bytes, SHM_PAGE), &offset) ? offset : 0;
 }
 
 void shm_arena_free(struct shm_arena *arena, size_t offset, size_t bytes) {
-    bytes = round_up(bytes, SHM_PAGE);
-    size_t i = 0;
-    while (i < arena->nfree && arena->free[i].offset < offset)
-        i++;
-    bool joins_left = i > 0 && arena->free[i - 1].offset + arena->free[i - 1].bytes == offset;
-    bool joins_right = i < arena->nfree && offset + bytes == arena->free[i].offset;
-    if (joins_left) {
-        arena->free[i - 1].bytes += bytes;
-        if (joins_right) {
-            arena->free[i - 1].bytes += arena->free[i].bytes;
-            memmove(&arena->free[i], &arena->free[i + 1],
-                    (arena->nfree - i - 1) * sizeof *arena->free);
-            arena->nfree--;
-        }
-        return;
-    }
-    if (joins_right) {
-        arena->free[i].offset = offset;
-        arena->free[i].bytes += bytes;
-        return;
-    }
-    if (arena->nfree == arena->free_room) {
-        struct shm_free_range *more =
-            realloc(arena->free, 2 * arena->free_room * sizeof *arena->free);
-        if (!more)
-            return; /* the range is lost to later allocations, which is safe */
-        arena->free = more;
-        arena->free_room *= 2;
-    }
-    memmove(&arena->free[i + 1], &arena->free[i], (arena->nfree - i) * sizeof *arena->free);
-    arena->free[i] = (struct shm_free_range){offset, bytes};
-    arena->nfree++;
+    shm_ranges_put(&arena->free, offset, round_up(bytes, SHM_PAGE));
 }
 
 const void *shm_map_at(const struct shm_map *map, uint64_t offset, size_t bytes) {

@@ -4,17 +4,13 @@
 
 #include "net/handshake.h"
 #include "transports/shm/layout.h"
-
-struct shm_free_range {
-    size_t offset, bytes;
-};
+#include "transports/shm/ranges.h"
 
 struct shm_arena {
     int fd;
     uint8_t *base;
     struct shm_head *head;
-    struct shm_free_range *free; /* ascending, never adjacent */
-    size_t nfree, free_room;
+    struct shm_ranges free;
 };
 
 /* A peer's arena, read-only. */
@@ -24,9 +20,10 @@ struct shm_map {
     const struct shm_head *head;
 };
 
-/* Errors: ROTA_ERR_UNSUPPORTED with the reason. */
-rota_status shm_arena_open(struct shm_arena *arena, const struct net_identity *identity,
-                           int nranks);
+/* heap_bytes: of the rank's heap (heap.h), 0 when it has none. Errors: ROTA_ERR_UNSUPPORTED with
+ * the reason. */
+rota_status shm_arena_open(struct shm_arena *arena, const struct net_identity *identity, int nranks,
+                           size_t heap_bytes);
 void shm_arena_close(struct shm_arena *arena);
 
 /* Whole pages, zeroed when never used before; 0 when there is no room. */

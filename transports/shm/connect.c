@@ -1,6 +1,6 @@
 /* Connecting to peers.
  *
- * Design note. A connection is an exchange of two descriptors (arena and eventfd) over the
+ * Design note. A connection is an exchange of descriptors (arena, eventfd, heap) over the
  * authenticated handshake, after which each side maps the other's arena, checks its head, and tells
  * the other by one byte whether it could. Only when both could is the pair connected; otherwise
  * both give this transport up for the pair, and both know it. Then the socket is closed: from there
@@ -20,6 +20,9 @@
 #define DIAL_MS 10000
 /* From admit to accept; above what the acceptor allows a handshake to take. */
 #define ADMIT_MS 15000
+
+/* Ranks in one process that map each other's heaps. */
+#define MAX_THREAD_HEAPS 8
 
 #define SHM_MAPPED 'M'
 #define SHM_NOT_MAPPED 'F'
@@ -97,6 +100,7 @@ void shm_peer_free(struct shm *shm, struct shm_peer *peer) {
     if (peer->event_fd >= 0)
         close(peer->event_fd);
     shm_map_close(&peer->map);
+    shm_heap_unmap(peer->heap, peer->heap_bytes);
     while (peer->ready) {
         struct shm_outgoing *next = peer->ready->next;
         free(peer->ready);
@@ -115,6 +119,8 @@ static void give_up(struct shm *shm, struct shm_peer *peer, int system_error, co
         peer->event_fd = -1;
     }
     shm_map_close(&peer->map);
+    shm_heap_unmap(peer->heap, peer->heap_bytes);
+    peer->heap = NULL;
     shm->host->unreachable(shm->host->context, &shm->transport, peer->rank, system_error, text);
 }
 
@@ -182,6 +188,15 @@ static int confirm_step(struct shm *shm, struct shm_peer *peer) {
     return 1;
 }
 
+/* Maps the peer's heap where it can be: without, buffers in it are staged as others are. Ranks that
+ * are threads share one address space: many of them would fill it. */
+static void map_heap(const struct shm *shm, struct shm_peer *peer, int fd) {
+    if (shm->host->peers[peer->rank].same_process && shm->host->nranks > MAX_THREAD_HEAPS)
+        return;
+    peer->heap_bytes = peer->map.head->identity.heap_bytes;
+    peer->heap = peer->heap_bytes > 0 ? shm_heap_map(fd, peer->heap_bytes) : NULL;
+}
+
 /* Descriptors are here: maps, tells the peer, and begins to wait for what it tells. */
 static void confirm_begin(struct shm *shm, struct shm_peer *peer, int socket,
                           const int *descriptors, int ndescriptors) {
@@ -189,13 +204,15 @@ static void confirm_begin(struct shm *shm, struct shm_peer *peer, int socket,
     peer->socket = socket;
     peer->why = NULL;
     peer->system_error = 0;
-    if (ndescriptors != 2)
+    if (ndescriptors != 2 && ndescriptors != 3)
         peer->why = "the peer sent no descriptors";
     else
         peer->why = shm_map_open(&peer->map, descriptors[0], shm->host->identity, peer->rank,
                                  about->incarnation, shm->host->nranks, &peer->system_error);
     if (!peer->why && !pair_publish(shm, peer))
         peer->why = "the arena is full";
+    if (!peer->why && ndescriptors == 3)
+        map_heap(shm, peer, descriptors[2]);
     for (int i = 0; i < ndescriptors; i++)
         if (i == 1 && !peer->why)
             peer->event_fd = descriptors[i];
@@ -223,9 +240,10 @@ static void confirm_begin(struct shm *shm, struct shm_peer *peer, int socket,
 static bool dial_start(struct shm *shm, struct shm_peer *peer) {
     const struct transport_peer *about = &shm->host->peers[peer->rank];
     struct net_target target = {.local_name = about->addresses->local_name};
-    int offered[2] = {shm->arena.fd, shm->host->bell.event_fd};
+    int offered[NET_MAX_DESCRIPTORS];
+    int noffered = shm_offer(&shm->transport, peer->rank, offered);
     if (net_dial_start(shm->host->identity, &target, peer->rank,
-                       (enum net_purpose)(NET_PURPOSE_DATA + TRANSPORT_SHM), offered, 2,
+                       (enum net_purpose)(NET_PURPOSE_DATA + TRANSPORT_SHM), offered, noffered,
                        peer->deadline_ns, &peer->dial) != ROTA_OK) {
         peer->dial = NULL;
         return false;
@@ -282,7 +300,8 @@ int shm_offer(struct transport *transport, int rank, int *descriptors) {
     (void)rank;
     descriptors[0] = shm->arena.fd;
     descriptors[1] = shm->host->bell.event_fd;
-    return 2;
+    descriptors[2] = shm->heap.fd;
+    return shm->heap.fd >= 0 ? 3 : 2;
 }
 
 void shm_accept(struct transport *transport, int rank, int socket, const int *descriptors,

@@ -15,7 +15,7 @@
 #include "transports/transport.h"
 
 #define SHM_MAGIC 0x306d687361746f72ull /* "rotashm0", little endian */
-#define SHM_VERSION 1
+#define SHM_VERSION 2
 #define SHM_LINE 128
 #define SHM_PAGE 4096
 
@@ -49,7 +49,8 @@ struct shm_identity {
     uint64_t group_table;
     uint64_t small_slots;
     uint64_t large_slots;
-    uint8_t unused[40];
+    uint64_t heap_bytes; /* of the rank's heap for users' buffers, a file of its own; 0: none */
+    uint8_t unused[32];
 };
 _Static_assert(sizeof(struct shm_identity) == SHM_LINE, "one line");
 

@@ -58,7 +58,8 @@ static rota_status shm_open_transport(struct transport_host *host, struct transp
     shm->epoll_fd = -1;
     shm->start = (uint64_t)settings_integer(host->settings, SETTING_TEST_SEQUENCE_START);
     init_slots(shm);
-    rota_status status = shm_arena_open(&shm->arena, host->identity, host->nranks);
+    shm_heap_open(&shm->heap);
+    rota_status status = shm_arena_open(&shm->arena, host->identity, host->nranks, shm->heap.bytes);
     if (status != ROTA_OK)
         goto free;
     shm->states = calloc(n, sizeof *shm->states);
@@ -82,6 +83,7 @@ close:
     shm_close(&shm->transport);
     return status;
 free:
+    shm_heap_close(&shm->heap);
     free(shm);
     return status;
 }
@@ -98,6 +100,7 @@ static void shm_close(struct transport *transport) {
     if (shm->epoll_fd >= 0)
         close(shm->epoll_fd);
     shm_arena_close(&shm->arena);
+    shm_heap_close(&shm->heap);
     free(shm->states);
     free(shm->peers);
     free(shm->connected);
@@ -168,6 +171,14 @@ static enum transport_result shm_post_recv(struct transport *transport,
     return TRANSPORT_UNSUPPORTED;
 }
 
+static void *shm_allocate(struct transport *transport, size_t bytes) {
+    return shm_heap_allocate(&shm_of(transport)->heap, bytes);
+}
+
+static bool shm_deallocate(struct transport *transport, void *memory) {
+    return shm_heap_free(&shm_of(transport)->heap, memory);
+}
+
 static void shm_quiesce(struct transport *transport, struct transport_stream *stream) {
     (void)transport, (void)stream; /* user memory is never touched after a call returned */
 }
@@ -194,6 +205,8 @@ const struct transport_ops transport_shm = {
     .peek = shm_peek,
     .release = shm_release,
     .pending = shm_pending,
+    .allocate = shm_allocate,
+    .deallocate = shm_deallocate,
     .progress = shm_progress,
     .arm = shm_arm,
     .disarm = shm_disarm,

@@ -4,6 +4,7 @@
 
 #include "transports/native.h"
 #include "transports/shm/arena.h"
+#include "transports/shm/heap.h"
 
 #include <uthash.h>
 
@@ -69,6 +70,8 @@ struct shm_peer {
     bool failed; /* wrote what is no message */
     /* Connected. */
     struct shm_map map;
+    const uint8_t *heap; /* of the peer, read-only; NULL: there is none, or it cannot be read */
+    size_t heap_bytes;
     int event_fd;
     struct shm_pair *out;      /* in this rank's arena */
     const struct shm_pair *in; /* in the peer's */
@@ -133,6 +136,7 @@ struct shm {
     struct transport transport;
     struct transport_host *host;
     struct shm_arena arena;
+    struct shm_heap heap;
     struct doorbell_line *private_line; /* where the doorbell was before */
     int epoll_fd;                       /* over the sockets of connections being made */
     uint64_t start;                     /* first value of all sequence counters */

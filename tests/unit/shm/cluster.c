@@ -91,16 +91,19 @@ void cluster_connect(struct cluster *cluster, int a, int b, const int *descripto
     int sockets[2];
     REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, sockets) == 0);
     int own[2][NET_MAX_DESCRIPTORS];
-    int ranks[2] = {a, b};
+    int ranks[2] = {a, b}, noffered[2];
     for (int i = 0; i < 2; i++) {
         struct transport *transport = cluster->ranks[ranks[i]].transport;
         REQUIRE(transport_shm.admit(transport, ranks[!i]));
-        REQUIRE(transport_shm.offer(transport, ranks[!i], own[i]) == 2);
+        noffered[i] = transport_shm.offer(transport, ranks[!i], own[i]);
+        REQUIRE(noffered[i] == 3);
         own[i][0] = duplicate(i == 1 && descriptors ? descriptors[0] : own[i][0]);
         own[i][1] = duplicate(i == 1 && descriptors ? descriptors[1] : own[i][1]);
+        own[i][2] = duplicate(own[i][2]);
     }
     for (int i = 0; i < 2; i++)
-        transport_shm.accept(cluster->ranks[ranks[i]].transport, ranks[!i], sockets[i], own[!i], 2);
+        transport_shm.accept(cluster->ranks[ranks[i]].transport, ranks[!i], sockets[i], own[!i],
+                             noffered[!i]);
     for (int turn = 0; turn < 3; turn++)
         for (int i = 0; i < 2; i++)
             transport_shm.progress(cluster->ranks[ranks[i]].transport, 10);

@@ -52,9 +52,10 @@ Test(shm_connect, nothing_is_left) {
         struct cluster cluster;
         cluster_open(&cluster, 4);
         cluster_connect_all(&cluster);
-        /* Own arenas once, three peers each; arenas, bells, epoll sets, and peers' bells. */
-        cr_assert_eq(count_mappings(), 16);
-        cr_assert_leq(count_descriptors(), descriptors + 4 * (3 + 3));
+        /* Own arenas and heaps once, three peers' each; arenas, heaps, bells, epoll sets, and
+         * peers' bells. */
+        cr_assert_eq(count_mappings(), 32);
+        cr_assert_leq(count_descriptors(), descriptors + 4 * (4 + 3));
         cluster_close(&cluster);
         cr_assert_eq(count_mappings(), 0);
         cr_assert_eq(count_descriptors(), descriptors);
@@ -172,13 +173,13 @@ Test(shm_connect, peer_that_closes_before_confirming_is_given_up) {
     struct cluster cluster;
     cluster_open(&cluster, 2);
     struct transport *transport = cluster.ranks[0].transport;
-    int sockets[2], descriptors[2];
+    int sockets[2], descriptors[NET_MAX_DESCRIPTORS];
     cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, sockets), 0);
     cr_assert(transport_shm.admit(transport, 1));
-    cr_assert_eq(transport_shm.offer(cluster.ranks[1].transport, 0, descriptors), 2);
-    for (int i = 0; i < 2; i++)
+    cr_assert_eq(transport_shm.offer(cluster.ranks[1].transport, 0, descriptors), 3);
+    for (int i = 0; i < 3; i++)
         descriptors[i] = fcntl(descriptors[i], F_DUPFD_CLOEXEC, 0);
-    transport_shm.accept(transport, 1, sockets[0], descriptors, 2);
+    transport_shm.accept(transport, 1, sockets[0], descriptors, 3);
     transport_shm.progress(transport, 10);
     cr_assert_eq(cluster.ranks[0].unreachable, 0);
     close(sockets[1]);

@@ -271,7 +271,7 @@ Test(shm_forms, areas_are_used_again) {
     cluster_open(&cluster, 3);
     cluster_connect_all(&cluster);
     struct shm *shm = (struct shm *)cluster.ranks[0].transport;
-    size_t before = shm->arena.free[shm->arena.nfree - 1].offset;
+    size_t before = shm->arena.free.range[shm->arena.free.count - 1].offset;
     for (uint32_t comm = 0; comm < 10000; comm++) {
         struct native_group *groups[3];
         for (int r = 0; r < 3; r++)
@@ -288,7 +288,8 @@ Test(shm_forms, areas_are_used_again) {
         shm_native.group_close(last);
     }
     cr_assert_leq(shm->groups_used, 100);
-    cr_assert_leq(shm->arena.free[shm->arena.nfree - 1].offset, before + 8 * 1024 * 1024);
+    cr_assert_leq(shm->arena.free.range[shm->arena.free.count - 1].offset,
+                  before + 8 * 1024 * 1024);
     cluster_close(&cluster);
 }
 
@@ -302,7 +303,7 @@ Test(shm_forms, full_arena_is_agreed) {
     /* Rank 1 has room for one whole area and for small ones, then for none. */
     const size_t whole = sizeof(struct shm_area) + sizeof(struct shm_staging);
     const size_t room = whole + 3 * sizeof(struct shm_area);
-    REQUIRE(shm_arena_allocate(&shm->arena, shm->arena.free[0].bytes - room) != 0);
+    REQUIRE(shm_arena_allocate(&shm->arena, shm->arena.free.range[0].bytes - room) != 0);
     int staged = 0, small = 0, none = 0;
     for (uint32_t i = 0; i < GROUPS; i++) {
         for (int r = 0; r < 2; r++)
