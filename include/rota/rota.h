@@ -4,7 +4,9 @@
 
 #include <rota/collectives.h>
 #include <rota/comm.h>
+#include <rota/group.h>
 #include <rota/info.h>
+#include <rota/memory.h>
 #include <rota/p2p.h>
 #include <rota/request.h>
 #include <rota/schedule.h>

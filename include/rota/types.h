@@ -74,6 +74,7 @@ ROTA_API rota_status rota_kind_parse(const char *name, rota_kind *kind);
 /* Handles of communicators and of operations that go on while the caller computes. */
 typedef struct rota_comm rota_comm;
 typedef struct rota_request rota_request;
+typedef struct rota_group rota_group;
 
 /* Called once when an operation ends, before waiters wake. It may start operations and must not
  * block. */
@@ -89,12 +90,13 @@ typedef struct rota_call {
     rota_numerics numerics;
     const char *algorithm; /* name from the table of algorithms; NULL = the library chooses */
     const char *label;     /* shown in error records; copied */
-    const void *send_mem;  /* reserved for registrations: must be NULL */
+    const void *send_mem;  /* rota_mem handles that hold the buffers, or NULL: rota/memory.h */
     const void *recv_mem;
     rota_done_fn done; /* only together with request */
     void *done_arg;
-    int priority;   /* reserved: must be 0 */
-    uint32_t flags; /* reserved: must be 0 */
+    int priority;      /* reserved: must be 0 */
+    uint32_t flags;    /* reserved: must be 0 */
+    rota_group *group; /* not NULL: recorded in the group, started when that ends */
 } rota_call;
 
 #define ROTA_CALL_INIT ROTA_SIZED(rota_call)

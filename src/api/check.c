@@ -2,18 +2,24 @@
 #include "api/check.h"
 
 #include "base/error.h"
+#include "engine/buffers.h"
+#include "engine/collective.h"
+#include "engine/group.h"
+#include <stddef.h>
 
 rota_status check_call(const rota_call *call, bool requests) {
     if (call == NULL)
         return ROTA_OK;
-    if (call->size < sizeof(*call))
+    if (call->size < offsetof(rota_call, group)) /* what it had at first */
         return error_raise(ROTA_ERR_ARGUMENT,
                            "call->size is %zu, expected %zu: initialise with ROTA_CALL_INIT",
                            call->size, sizeof(*call));
-    if (call->stream != NULL || call->send_mem != NULL || call->recv_mem != NULL ||
-        call->priority != 0 || call->flags != 0)
-        return error_raise(ROTA_ERR_ARGUMENT, "call: stream, send_mem, recv_mem, priority and "
-                                              "flags are reserved and must be zero");
+    if (call->stream != NULL || call->priority != 0 || call->flags != 0)
+        return error_raise(ROTA_ERR_ARGUMENT,
+                           "call: stream, priority and flags are reserved and must be zero");
+    if (!requests && (call->send_mem != NULL || call->recv_mem != NULL))
+        return error_raise(ROTA_ERR_ARGUMENT,
+                           "call: send_mem and recv_mem are not for a function without buffers");
     if (call->timeout_ms < 0)
         return error_raise(ROTA_ERR_ARGUMENT, "call->timeout_ms is %lld, expected 0 or more",
                            (long long)call->timeout_ms);
@@ -24,6 +30,40 @@ rota_status check_call(const rota_call *call, bool requests) {
         return error_raise(ROTA_ERR_ARGUMENT, "call->done needs call->request");
     if (call->request != NULL && !requests)
         return error_raise(ROTA_ERR_ARGUMENT, "this function takes no request");
+    return ROTA_OK;
+}
+
+rota_group *check_group(const rota_call *call) {
+    return call != NULL && call->size >= sizeof(*call) ? call->group : NULL;
+}
+
+rota_status check_run(rota_comm *comm, const struct call_args *args, const rota_call *call,
+                      rota_status status) {
+    /* Options that were refused may be no options at all. */
+    rota_group *group =
+        status == ROTA_OK || check_call(call, true) == ROTA_OK ? check_group(call) : NULL;
+    if (status == ROTA_OK && group == NULL)
+        return sched_kind_collective(args->kind) ? collective_run(comm, args, call)
+                                                 : collective_p2p(comm, args, call);
+    if (status == ROTA_OK && call->request != NULL)
+        status = error_raise(ROTA_ERR_ARGUMENT, "call->request: a call of a group has none");
+    if (status == ROTA_OK)
+        status = group_record(comm, args, call);
+    if (status != ROTA_OK && group != NULL)
+        group_refuse(group);
+    return status == ROTA_OK ? ROTA_OK : comm_keep_error(comm, status);
+}
+
+rota_status check_memory(const rota_comm *comm, const rota_call *call, const void *send,
+                         size_t send_bytes, const void *recv, size_t recv_bytes) {
+    if (call == NULL || (call->send_mem == NULL && call->recv_mem == NULL))
+        return ROTA_OK;
+    if (call->send_mem != NULL && !buffers_covered(comm->job, call->send_mem, send, send_bytes))
+        return error_raise(ROTA_ERR_ARGUMENT,
+                           "call->send_mem is no registration that holds all of send");
+    if (call->recv_mem != NULL && !buffers_covered(comm->job, call->recv_mem, recv, recv_bytes))
+        return error_raise(ROTA_ERR_ARGUMENT,
+                           "call->recv_mem is no registration that holds all of recv");
     return ROTA_OK;
 }
 

@@ -7,6 +7,14 @@
 /* Whether the options are ones that this version knows: ROTA_OK, or an error raised. `requests`
  * says whether the call may be made with a request. */
 rota_status check_call(const rota_call *call, bool requests);
+/* The group that the call is to be recorded in, NULL when there is none. */
+rota_group *check_group(const rota_call *call);
+/* Hands a call on that was checked with `status`: to its group, or to the engine. */
+rota_status check_run(rota_comm *comm, const struct call_args *args, const rota_call *call,
+                      rota_status status);
+/* The registrations that the options name belong to the communicator's job and hold the buffers. */
+rota_status check_memory(const rota_comm *comm, const rota_call *call, const void *send,
+                         size_t send_bytes, const void *recv, size_t recv_bytes);
 rota_status check_dtype(rota_dtype dtype);
 rota_status check_op(rota_op op);
 rota_status check_rank(const char *what, int rank, int nranks);

@@ -30,6 +30,8 @@ static rota_status check(const rota_comm *comm, const struct call_args *args, si
     if (status == ROTA_OK)
         status = check_overlap(args->send, send_bytes, args->recv, recv_bytes, in_place,
                                collective_in_place(comm, args, rota_dtype_size(args->dtype)));
+    if (status == ROTA_OK)
+        status = check_memory(comm, call, args->send, send_bytes, args->recv, recv_bytes);
     return status;
 }
 
@@ -37,7 +39,7 @@ static rota_status run(rota_comm *comm, const struct call_args *args, size_t sen
                        size_t recv_blocks, const char *in_place, const rota_call *call) {
     comm_enter(comm);
     rota_status status = check(comm, args, send_blocks, recv_blocks, in_place, call);
-    status = status == ROTA_OK ? collective_run(comm, args, call) : comm_keep_error(comm, status);
+    status = check_run(comm, args, call, status);
     comm_leave(comm);
     return status;
 }

@@ -21,6 +21,10 @@ static rota_status check(const rota_comm *comm, const struct call_args *args, co
     if (status == ROTA_OK)
         status = check_buffer(args->kind == ROTA_KIND_SEND ? "send" : "recv", buffer, 1,
                               args->count, args->dtype, &bytes);
+    bool sends = args->kind == ROTA_KIND_SEND;
+    if (status == ROTA_OK)
+        status =
+            check_memory(comm, call, args->send, sends ? bytes : 0, args->recv, sends ? 0 : bytes);
     if (status == ROTA_OK && args->info != NULL && args->info->size < sizeof(*args->info))
         status = error_raise(ROTA_ERR_ARGUMENT, "info->size is %zu, expected %zu", args->info->size,
                              sizeof(*args->info));
@@ -39,7 +43,7 @@ rota_status rota_send(const void *send, size_t count, rota_dtype dtype, int dest
                              .tag = tag};
     comm_enter(comm);
     rota_status status = check(comm, &args, send, call);
-    status = status == ROTA_OK ? collective_p2p(comm, &args, call) : comm_keep_error(comm, status);
+    status = check_run(comm, &args, call, status);
     comm_leave(comm);
     return status;
 }
@@ -57,7 +61,7 @@ rota_status rota_recv(void *recv, size_t count, rota_dtype dtype, int source, in
                              .info = info};
     comm_enter(comm);
     rota_status status = check(comm, &args, recv, call);
-    status = status == ROTA_OK ? collective_p2p(comm, &args, call) : comm_keep_error(comm, status);
+    status = check_run(comm, &args, call, status);
     comm_leave(comm);
     return status;
 }

@@ -63,8 +63,19 @@ static rota_status take_block(const char *what, const void *buffer, size_t count
     return take_spans(what, buffer, &count, NULL, 1, dtype, spans, nspans);
 }
 
+/* Where sorted blocks begin, and the bytes from there to the last one's end. */
+static const void *first(const struct span *spans, int n) {
+    return n > 0 ? (const void *)spans[0].begin : NULL;
+}
+static size_t extent(const struct span *spans, int n) {
+    uintptr_t end = 0;
+    for (int i = 0; i < n; i++)
+        end = spans[i].end > end ? spans[i].end : end;
+    return n > 0 ? end - spans[0].begin : 0;
+}
+
 static rota_status check_spans(const rota_comm *comm, const struct call_args *args,
-                               struct span *spans) {
+                               const rota_call *call, struct span *spans) {
     int n = comm->nranks, nsent = 0, nreceived = 0;
     struct span *received = spans + n;
     bool root = args->root == comm->rank;
@@ -87,10 +98,26 @@ static rota_status check_spans(const rota_comm *comm, const struct call_args *ar
                     collective_in_place(comm, args, rota_dtype_size(args->dtype));
     if (status == ROTA_OK && !in_place && lists_overlap(spans, nsent, received, nreceived))
         status = error_raise(ROTA_ERR_ARGUMENT, "send and recv overlap");
+    if (status == ROTA_OK)
+        status = check_memory(comm, call, first(spans, nsent), extent(spans, nsent),
+                              first(received, nreceived), extent(received, nreceived));
     return status;
 }
 
-static rota_status run(rota_comm *comm, const struct call_args *args, const rota_call *call) {
+/* The block that is this rank's own in the other buffer's table. */
+static rota_status check_own(const rota_comm *comm, const struct call_args *args) {
+    const size_t *counts = args->send_counts != NULL ? args->send_counts : args->recv_counts;
+    bool both = args->send_counts != NULL && args->recv_counts != NULL;
+    if (both || counts == NULL || counts[comm->rank] == args->count)
+        return ROTA_OK;
+    bool sends = args->send_counts == NULL;
+    return error_raise(ROTA_ERR_ARGUMENT, "%s is %zu, expected %s[rank], %zu",
+                       sends ? "send_count" : "recv_count", args->count,
+                       sends ? "recv_counts" : "send_counts", counts[comm->rank]);
+}
+
+static rota_status check(const rota_comm *comm, const struct call_args *args,
+                         const rota_call *call) {
     rota_status status = check_call(call, true);
     if (status == ROTA_OK)
         status = check_dtype(args->dtype);
@@ -98,25 +125,23 @@ static rota_status run(rota_comm *comm, const struct call_args *args, const rota
         status = check_op(args->op);
     if (status == ROTA_OK && sched_kind_rooted(args->kind))
         status = check_rank("root", args->root, comm->nranks);
+    if (status == ROTA_OK)
+        status = check_own(comm, args);
     if (status != ROTA_OK)
         return status;
     struct span *spans = malloc(2 * (size_t)comm->nranks * sizeof(*spans));
     if (spans == NULL)
         return error_raise(ROTA_ERR_MEMORY, "out of memory for %d blocks", comm->nranks);
-    status = check_spans(comm, args, spans);
+    status = check_spans(comm, args, call, spans);
     free(spans);
-    if (status != ROTA_OK)
-        return status;
-    comm_enter(comm);
-    status = collective_run(comm, args, call);
-    comm_leave(comm);
     return status;
 }
 
-static rota_status check_own(const char *what, size_t count, const char *table, size_t own) {
-    return count == own ? ROTA_OK
-                        : error_raise(ROTA_ERR_ARGUMENT, "%s is %zu, expected %s[rank], %zu", what,
-                                      count, table, own);
+static rota_status run(rota_comm *comm, const struct call_args *args, const rota_call *call) {
+    comm_enter(comm);
+    rota_status status = check_run(comm, args, call, check(comm, args, call));
+    comm_leave(comm);
+    return status;
 }
 
 rota_status rota_all_gatherv(const void *send, size_t send_count, void *recv,
@@ -124,10 +149,6 @@ rota_status rota_all_gatherv(const void *send, size_t send_count, void *recv,
                              rota_comm *comm, const rota_call *call) {
     if (comm == NULL || recv_counts == NULL)
         return error_raise(ROTA_ERR_ARGUMENT, "comm and recv_counts must not be NULL");
-    rota_status status =
-        check_own("send_count", send_count, "recv_counts", recv_counts[comm->rank]);
-    if (status != ROTA_OK)
-        return status;
     struct call_args args = {.kind = ROTA_KIND_ALL_GATHER,
                              .send = send,
                              .recv = recv,
@@ -146,10 +167,6 @@ rota_status rota_reduce_scatterv(const void *send, const size_t *send_counts,
                                  const rota_call *call) {
     if (comm == NULL || send_counts == NULL)
         return error_raise(ROTA_ERR_ARGUMENT, "comm and send_counts must not be NULL");
-    rota_status status =
-        check_own("recv_count", recv_count, "send_counts", send_counts[comm->rank]);
-    if (status != ROTA_OK)
-        return status;
     struct call_args args = {.kind = ROTA_KIND_REDUCE_SCATTER,
                              .send = send,
                              .recv = recv,
@@ -189,10 +206,6 @@ rota_status rota_gatherv(const void *send, size_t send_count, void *recv, const 
     bool receives = root == comm->rank;
     if (receives && recv_counts == NULL)
         return error_raise(ROTA_ERR_ARGUMENT, "recv_counts is NULL on the root");
-    rota_status status =
-        receives ? check_own("send_count", send_count, "recv_counts", recv_counts[root]) : ROTA_OK;
-    if (status != ROTA_OK)
-        return status;
     struct call_args args = {.kind = ROTA_KIND_GATHER,
                              .send = send,
                              .recv = receives ? recv : NULL,
@@ -213,10 +226,6 @@ rota_status rota_scatterv(const void *send, const size_t *send_counts, const siz
     bool sends = root == comm->rank;
     if (sends && send_counts == NULL)
         return error_raise(ROTA_ERR_ARGUMENT, "send_counts is NULL on the root");
-    rota_status status =
-        sends ? check_own("recv_count", recv_count, "send_counts", send_counts[root]) : ROTA_OK;
-    if (status != ROTA_OK)
-        return status;
     struct call_args args = {.kind = ROTA_KIND_SCATTER,
                              .send = sends ? send : NULL,
                              .recv = recv,

@@ -169,6 +169,12 @@ void request_close(rota_request *request, rota_status status);
 void request_poll(rota_request *request, bool wanted);
 /* Outside the domain: waits until it has ended, or until `deadline_ns` (returns false). */
 bool request_wait(rota_request *request, int64_t deadline_ns);
+/* Outside the domain: waits until one of them has ended; its index, -1 at the deadline. */
+int request_wait_any(rota_request *const *requests, int count, int64_t deadline_ns);
+/* Outside the domain: a request that stands for others and does nothing itself; call may carry
+ * request, done and label. It ends by request_settle, with the thread's error record. */
+rota_request *request_create_whole(rota_comm *comm, const rota_call *call);
+void request_settle(rota_request *whole, rota_status status);
 /* Outside the domain: the user lets go of it. */
 void request_release(rota_request *request);
 /* Raises an error of an operation: fills rank, kind, sequence, waited time; the message begins

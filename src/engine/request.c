@@ -192,6 +192,84 @@ bool request_wait(rota_request *request, int64_t deadline_ns) {
     return is_done(request);
 }
 
+struct several {
+    rota_request *const *requests;
+    int count;
+};
+
+static int first_done(const struct several *several) {
+    for (int i = 0; i < several->count; i++)
+        if (is_done(several->requests[i]))
+            return i;
+    return -1;
+}
+
+static bool any_done(const void *arg) {
+    return first_done(arg) >= 0;
+}
+
+int request_wait_any(rota_request *const *requests, int count, int64_t deadline_ns) {
+    /* Requests of other ranks in this process do not ring this rank's bell: sleep briefly then. */
+    const int64_t brief_ns = 1000000;
+    struct several several = {.requests = requests, .count = count};
+    struct job *job = requests[0]->job;
+    bool elsewhere = false;
+    for (int i = 1; i < count; i++)
+        elsewhere |= requests[i]->job != job;
+    struct domain_wait wait = {0};
+    int ended = first_done(&several);
+    while (ended < 0 && !clock_passed(deadline_ns)) {
+        int64_t until = deadline_ns;
+        for (int i = 0; i < count; i++)
+            until = requests[i]->deadline_ns < until ? requests[i]->deadline_ns : until;
+        if (elsewhere && clock_now_ns() + brief_ns < until)
+            until = clock_now_ns() + brief_ns;
+        domain_pause(&job->domain, &wait, any_done, &several, until);
+        job_run_callbacks(job);
+        ended = first_done(&several);
+    }
+    return ended;
+}
+
+rota_request *request_create_whole(rota_comm *comm, const rota_call *call) {
+    rota_request *whole = calloc(1, sizeof(*whole));
+    if (whole == NULL)
+        return NULL;
+    whole->comm = comm;
+    whole->job = comm->job;
+    whole->record = (rota_error)ROTA_ERROR_INIT;
+    whole->record.peer = -1;
+    whole->deadline_ns = CLOCK_NEVER; /* its members have their own */
+    if (call != NULL) {
+        whole->done_fn = call->done;
+        whole->done_arg = call->done_arg;
+        if (call->label != NULL)
+            snprintf(whole->label, sizeof(whole->label), "%s", call->label);
+    }
+    domain_enter(&comm->job->domain);
+    job_retain(comm->job);
+    domain_leave(&comm->job->domain);
+    return whole;
+}
+
+void request_settle(rota_request *whole, rota_status status) {
+    struct job *job = whole->job;
+    whole->status = status;
+    if (status != ROTA_OK) {
+        whole->record = *error_record();
+        whole->record.size = sizeof(whole->record);
+    }
+    if (whole->done_fn != NULL)
+        whole->done_fn(whole->done_arg, status);
+    domain_enter(&job->domain);
+    bool freed = tell(whole);
+    domain_leave(&job->domain);
+    if (freed) {
+        free(whole);
+        job_release(job);
+    }
+}
+
 void request_release(rota_request *request) {
     struct job *job = request->job;
     domain_enter(&job->domain);

@@ -245,6 +245,46 @@ Test(arguments, rota_comm_memory) {
     pair_close(&pair);
 }
 
+/* -- groups ------------------------------------------------------------------------------------ */
+
+Test(arguments, rota_group_begin) {
+    REFUSED(rota_group_begin(NULL), ROTA_ERR_ARGUMENT, NULL, "group");
+}
+
+Test(arguments, rota_group_add) {
+    rota_group *outer = NULL, *inner = NULL;
+    cr_assert_eq(rota_group_begin(&outer), ROTA_OK);
+    cr_assert_eq(rota_group_begin(&inner), ROTA_OK);
+    REFUSED(rota_group_add(NULL, inner), ROTA_ERR_ARGUMENT, NULL, "outer");
+    REFUSED(rota_group_add(outer, NULL), ROTA_ERR_ARGUMENT, NULL, "inner");
+    REFUSED(rota_group_add(outer, outer), ROTA_ERR_ARGUMENT, NULL, "inner");
+    cr_assert_eq(rota_group_add(outer, inner), ROTA_OK);
+    REFUSED(rota_group_add(outer, inner), ROTA_ERR_STATE, NULL, "in a group");
+    cr_assert_eq(rota_group_end(inner, NULL), ROTA_OK);
+    cr_assert_eq(rota_group_end(outer, NULL), ROTA_OK);
+}
+
+Test(arguments, rota_group_end) {
+    struct pair pair;
+    pair_open(&pair);
+    rota_group *group = NULL;
+    rota_request *request = NULL;
+    REFUSED(rota_group_end(NULL, NULL), ROTA_ERR_ARGUMENT, NULL, "group");
+    cr_assert_eq(rota_group_begin(&group), ROTA_OK);
+    rota_call call = ROTA_CALL_INIT;
+    call.group = group;
+    call.request = &request;
+    int32_t value = 0;
+    REFUSED(rota_send(&value, 1, ROTA_INT32, 1, 0, pair.comms[0], &call), ROTA_ERR_ARGUMENT, NULL,
+            "request");
+    REFUSED(rota_group_end(group, NULL), ROTA_ERR_ARGUMENT, NULL, "request");
+    cr_assert_eq(rota_group_begin(&group), ROTA_OK);
+    call.group = NULL;
+    REFUSED(rota_group_end(group, &call), ROTA_ERR_ARGUMENT, NULL, "without operations");
+    pair_works(&pair);
+    pair_close(&pair);
+}
+
 /* -- requests ---------------------------------------------------------------------------------- */
 
 /* A receive that does not end by itself. */
@@ -450,4 +490,33 @@ Test(names, past_the_end) {
     cr_assert(rota_usable_cores() >= 1);
     cr_assert_not_null(rota_isa_name());
     cr_assert_not_null(rota_version());
+}
+
+Test(arguments, rota_request_wait_all) {
+    struct pair pair;
+    pair_open(&pair);
+    int32_t number = 0;
+    rota_request *requests[2] = {open_request(&pair, &number), NULL};
+    REFUSED(rota_request_wait_all(NULL, 1, 0), ROTA_ERR_ARGUMENT, NULL, "requests");
+    REFUSED(rota_request_wait_all(requests, 0, 0), ROTA_ERR_ARGUMENT, NULL, "count");
+    REFUSED(rota_request_wait_all(requests, 2, 0), ROTA_ERR_ARGUMENT, NULL, "requests[1]");
+    REFUSED(rota_request_wait_all(requests, 1, -1), ROTA_ERR_ARGUMENT, NULL, "timeout_ms");
+    REFUSED(rota_request_wait_all(requests, 1, 10), ROTA_ERR_TIMEOUT, NULL, "10 ms");
+    cr_assert_eq(rota_request_free(requests[0]), ROTA_OK);
+    pair_close(&pair);
+}
+
+Test(arguments, rota_request_wait_any) {
+    struct pair pair;
+    pair_open(&pair);
+    int32_t number = 0;
+    int index = -1;
+    rota_request *requests[1] = {open_request(&pair, &number)};
+    REFUSED(rota_request_wait_any(NULL, 1, 0, &index), ROTA_ERR_ARGUMENT, NULL, "requests");
+    REFUSED(rota_request_wait_any(requests, 1, 0, NULL), ROTA_ERR_ARGUMENT, NULL, "index");
+    REFUSED(rota_request_wait_any(requests, 1, -1, &index), ROTA_ERR_ARGUMENT, NULL, "timeout_ms");
+    REFUSED(rota_request_wait_any(requests, 1, 10, &index), ROTA_ERR_TIMEOUT, NULL, "10 ms");
+    cr_assert_eq(index, -1);
+    cr_assert_eq(rota_request_free(requests[0]), ROTA_OK);
+    pair_close(&pair);
 }
