@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "engine/buffers.h"
 #include "engine/collective.h"
 #include "engine/comm.h"
 #include "engine/executor.h"
@@ -497,6 +498,7 @@ static void job_close(struct job *job) {
     progress_forget(job);
     if (job->control_registered)
         control_unregister(&job->control);
+    buffers_forget(job);
     for (int i = job->nactive - 1; i >= 0; i--)
         job->active[i]->ops->close(job->active[i]);
     drop_admissions(job);

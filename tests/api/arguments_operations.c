@@ -35,7 +35,7 @@ static void check_options(const struct operation *operation, const struct argume
     rota_call call = refused_call();
     int dummy = 0;
     args.call = &call;
-    call.size = sizeof(call) - 1;
+    call.size = offsetof(rota_call, group) - 1;
     REFUSED(operation->run(&args), ROTA_ERR_ARGUMENT, comm, "call->size");
     call = refused_call();
     call.stream = &dummy;
