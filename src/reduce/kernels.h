@@ -10,6 +10,11 @@
 #else
 #define REDUCE_HAVE_X86 0
 #endif
+#if defined(__aarch64__)
+#define REDUCE_HAVE_NEON 1
+#else
+#define REDUCE_HAVE_NEON 0
+#endif
 
 typedef void (*reduce_single_fn)(void *dst, const void *src, size_t count, int nranks);
 typedef void (*reduce_pair_fn)(void *dst, const void *left, const void *right, size_t count,
@@ -35,6 +40,10 @@ extern const reduce_table reduce_table_avx2;
 extern const reduce_table reduce_table_avx512;
 void reduce_copy_avx2(void *dst, const void *src, size_t bytes);
 void reduce_copy_avx512(void *dst, const void *src, size_t bytes);
+#endif
+#if REDUCE_HAVE_NEON
+extern const reduce_table reduce_table_neon;
+void reduce_copy_neon(void *dst, const void *src, size_t bytes);
 #endif
 
 #endif

@@ -24,7 +24,10 @@ static const reduce_table *table_of(enum cpu_isa isa) {
     if (isa == CPU_AVX2)
         return &reduce_table_avx2;
 #endif
-    /* On ARM the vectors of the scalar table already are NEON's. */
+#if REDUCE_HAVE_NEON
+    if (isa == CPU_NEON)
+        return &reduce_table_neon;
+#endif
     (void)isa;
     return &reduce_table_scalar;
 }
@@ -220,6 +223,12 @@ void reduce_copy(enum cpu_isa isa, void *dst, const void *src, size_t bytes) {
     }
     if (isa == CPU_AVX2) {
         reduce_copy_avx2(dst, src, bytes);
+        return;
+    }
+#endif
+#if REDUCE_HAVE_NEON
+    if (isa == CPU_NEON) {
+        reduce_copy_neon(dst, src, bytes);
         return;
     }
 #endif
