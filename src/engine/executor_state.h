@@ -1,5 +1,5 @@
-/* What the two halves of the executor share: executor.c decides what runs when, executor_memory.c
- * moves and combines the bytes. */
+/* What the parts of the executor share: executor.c decides what runs when, executor_wire.c sends
+ * and receives, executor_memory.c moves and combines the bytes. */
 #ifndef ENGINE_EXECUTOR_STATE_H
 #define ENGINE_EXECUTOR_STATE_H
 
@@ -154,6 +154,21 @@ void executor_complete(struct executor *executor, uint32_t step, uint32_t slot);
 void executor_transfer_sent(struct executor *executor, struct transfer *transfer);
 void executor_transfer_received(struct executor *executor, struct transfer *transfer);
 void executor_pump(struct executor *executor);
+
+/* -- executor_wire.c ----------------------------------------------------------------------------
+ */
+/* The wire to a peer, made when needed; NULL without memory. */
+struct wire *executor_wire(struct executor *executor, int peer, uint32_t channel);
+/* Sends the cell's message to the peers that have not had it. False: not now. */
+bool executor_issue_send(struct executor *executor, struct lane *lane, uint32_t step,
+                         uint32_t slot);
+/* Announces the cell's messages and takes those that are here. False: the request has ended. */
+bool executor_issue_recv(struct executor *executor, uint32_t step, uint32_t slot);
+/* Takes messages that wait at a wire, as far as receives were issued for them. */
+void executor_look(struct executor *executor, struct wire *wire);
+void executor_post_put(struct executor *executor, struct post *post);
+int executor_rank_of(const struct executor *executor, const struct wire *wire);
+void executor_fail_memory(struct executor *executor);
 
 /* -- executor_memory.c --------------------------------------------------------------------------
  */

@@ -1,0 +1,517 @@
+/* The executor's mouth and ears: wires to peers, sending what cells hold, matching what arrives
+ * with the receives that were issued, in their order. executor.c decides when. */
+#include "base/error.h"
+#include "engine/collective.h"
+#include "engine/executor_state.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* -- wires ------------------------------------------------------------------------------------- */
+
+static void wire_attached(struct link *link);
+static void wire_arrived(struct link *link);
+static void wire_writable(struct link *link);
+static void wire_failed(struct link *link);
+
+static const struct link_events wire_events = {.attached = wire_attached,
+                                               .arrived = wire_arrived,
+                                               .writable = wire_writable,
+                                               .failed = wire_failed};
+
+struct wire *executor_wire(struct executor *executor, int peer, uint32_t channel) {
+    rota_comm *comm = executor->comm;
+    uint32_t index = channel * (uint32_t)comm->nranks + (uint32_t)peer;
+    if (index >= executor->nwires) {
+        uint32_t count = (channel + 1) * (uint32_t)comm->nranks;
+        struct wire **wires = realloc(executor->wires, count * sizeof(*wires));
+        if (wires == NULL)
+            return NULL;
+        memset(wires + executor->nwires, 0, (count - executor->nwires) * sizeof(*wires));
+        executor->wires = wires;
+        executor->nwires = count;
+    }
+    if (executor->wires[index] != NULL)
+        return executor->wires[index];
+    struct wire *wire = calloc(1, sizeof(*wire));
+    if (wire == NULL)
+        return NULL;
+    wire->executor = executor;
+    struct transport_key key = {
+        .comm = comm->id, .generation = comm->generation, .channel = channel, .space = 0};
+    if (link_open(&wire->link, comm->job, comm->members[peer], &key, &wire_events, wire) !=
+        ROTA_OK) {
+        free(wire);
+        return NULL;
+    }
+    executor->wires[index] = wire;
+    return wire;
+}
+
+/* -- failing ------------------------------------------------------------------------------------
+ */
+
+/* Ends the communicator with the thread's error record. */
+static void fail(struct executor *executor) {
+    comm_fail(executor->comm, error_record());
+}
+
+void executor_fail_memory(struct executor *executor) {
+    request_raise(executor->request, ROTA_ERR_MEMORY, -1, "out of memory");
+    fail(executor);
+}
+
+int executor_rank_of(const struct executor *executor, const struct wire *wire) {
+    const rota_comm *comm = executor->comm;
+    for (int i = 0; i < comm->nranks; i++)
+        if (comm->members[i] == wire->link.peer)
+            return i;
+    return -1;
+}
+
+static void wire_failed(struct link *link) {
+    struct wire *wire = link->owner;
+    struct executor *executor = wire->executor;
+    if (executor->request == NULL || (wire->count == 0 && wire->stalled == 0))
+        return;
+    struct endpoint *endpoint = &link->job->endpoints[link->peer];
+    request_raise(executor->request, ROTA_ERR_PEER, executor_rank_of(executor, wire),
+                  "lost rank %d: %s", executor_rank_of(executor, wire), endpoint->evidence);
+    error_record()->system_error = endpoint->system_error;
+    fail(executor);
+}
+
+/* -- sending ------------------------------------------------------------------------------------
+ */
+
+static void post_done(struct transport_ticket *ticket, enum transport_result result);
+
+static struct post *post_get(struct executor *executor, struct wire *wire, uint32_t step,
+                             uint32_t slot) {
+    struct post *post = executor->free_posts;
+    if (post != NULL)
+        executor->free_posts = post->next;
+    else if ((post = calloc(1, sizeof(*post))) == NULL)
+        return NULL;
+    post->ticket = (struct transport_ticket){.done = post_done};
+    post->executor = executor;
+    post->wire = wire;
+    post->cell = (struct cell_name){.step = step, .slot = slot};
+    post->receiving = false;
+    post->next = executor->posts;
+    post->previous = &executor->posts;
+    if (post->next != NULL)
+        post->next->previous = &post->next;
+    executor->posts = post;
+    return post;
+}
+
+void executor_post_put(struct executor *executor, struct post *post) {
+    *post->previous = post->next;
+    if (post->next != NULL)
+        post->next->previous = post->previous;
+    post->next = executor->free_posts;
+    executor->free_posts = post;
+}
+
+static struct transport_header header_of(const struct executor *executor,
+                                         const struct sched_step *step, uint32_t peer_entry,
+                                         uint32_t slice, size_t length) {
+    bool partial = (step->flags & SCHED_PARTIAL) != 0;
+    bool tells_total = executor->vector && slice == 0;
+    return (struct transport_header){
+        .sequence = executor->request->sequence,
+        .position = executor->plan->positions[peer_entry],
+        .slice = slice,
+        .length = length,
+        .total = tells_total ? executor_total(executor, step->src, partial) : 0,
+        .fingerprint = executor->request->fingerprint};
+}
+
+/* One part of a send's source has left for good. */
+static void send_settled(struct executor *executor, uint32_t step, uint32_t slot) {
+    struct cell *cell = executor_cell(executor, step, slot);
+    if (--cell->waiting == 0 && cell->issued)
+        executor_complete(executor, step, slot);
+}
+
+static enum transport_result send_post(struct executor *executor, struct wire *wire, uint32_t step,
+                                       uint32_t slot, const struct transport_header *header) {
+    struct transport_piece pieces[EXECUTOR_MAX_PIECES];
+    int count =
+        executor_gather(executor, &executor->plan->schedule->steps[step], slot, false, pieces);
+    if (count < 0)
+        return TRANSPORT_UNSUPPORTED;
+    struct post *post = post_get(executor, wire, step, slot);
+    if (post == NULL)
+        return TRANSPORT_FAILED;
+    executor_cell(executor, step, slot)->waiting++;
+    enum transport_result result = wire->link.transport->ops->post_send(
+        wire->link.transport, wire->link.stream, header, pieces, count, &post->ticket);
+    if (result != TRANSPORT_OK) {
+        executor_cell(executor, step, slot)->waiting--;
+        executor_post_put(executor, post);
+    }
+    return result;
+}
+
+/* Copies into a slot of the transport. */
+static enum transport_result send_copy(struct executor *executor, struct wire *wire, uint32_t step,
+                                       uint32_t slot, const struct transport_header *header) {
+    struct transport *transport = wire->link.transport;
+    struct transport_slot out;
+    enum transport_result result =
+        transport->ops->reserve(transport, wire->link.stream, header, &out);
+    if (result != TRANSPORT_OK)
+        return result;
+    executor_cell(executor, step, slot)->waiting++;
+    struct transfer *transfer = executor_transfer(executor, TRANSFER_SEND, step, slot);
+    if (transfer == NULL) {
+        executor_fail_memory(executor);
+        return TRANSPORT_OK;
+    }
+    transfer->wire = wire;
+    transfer->out = out;
+    executor_copy_out(executor, transfer);
+    return TRANSPORT_OK;
+}
+
+void executor_transfer_sent(struct executor *executor, struct transfer *transfer) {
+    struct link *link = &transfer->wire->link;
+    link->transport->ops->commit(link->transport, link->stream, &transfer->out);
+    send_settled(executor, transfer->cell.step, transfer->cell.slot);
+}
+
+static bool posts_pay(const struct executor *executor, const struct transport *transport,
+                      bool sending, size_t length) {
+    return executor->host_memory && length >= EXECUTOR_POST_BYTES &&
+           (sending ? transport->caps.posts_send : transport->caps.posts_recv);
+}
+
+/* Whether a message without data is sent, as a header alone: tokens are, all messages of a call
+ * without elements, and the first slices of v-forms, so that ranks which disagree find it. */
+static bool is_sent_empty(const struct executor *executor, uint32_t step, uint32_t slice) {
+    if (executor->vector)
+        return slice == 0;
+    return executor->plan->steps[step].token || executor->request->args.count == 0;
+}
+
+/* Sends the cell's message to the peers that have not had it. False: not now. */
+bool executor_issue_send(struct executor *executor, struct lane *lane, uint32_t step,
+                         uint32_t slot) {
+    const struct sched_step *what = &executor->plan->schedule->steps[step];
+    uint32_t slice = executor->slots[slot].slice;
+    size_t length = executor_length(executor, what->src, slice, (what->flags & SCHED_PARTIAL) != 0);
+    bool skip = length == 0 && !is_sent_empty(executor, step, slice);
+    while (!skip && lane->send_peer < what->peers.count) {
+        uint32_t entry = what->peers.begin + lane->send_peer;
+        int peer = executor->plan->schedule->peers[entry];
+        struct wire *wire = executor_wire(executor, peer, what->channel);
+        if (wire == NULL) {
+            executor_fail_memory(executor);
+            return false;
+        }
+        if (link_failed(&wire->link)) {
+            wire->stalled = 1;
+            wire_failed(&wire->link);
+            return false;
+        }
+        enum transport_result result = TRANSPORT_AGAIN;
+        if (wire->link.stream != NULL) {
+            struct transport_header header = header_of(executor, what, entry, slice, length);
+            result = TRANSPORT_UNSUPPORTED;
+            if (posts_pay(executor, wire->link.transport, true, length))
+                result = send_post(executor, wire, step, slot, &header);
+            if (result == TRANSPORT_UNSUPPORTED)
+                result = send_copy(executor, wire, step, slot, &header);
+        } else {
+            link_connect(&wire->link);
+            if (wire->link.stream != NULL)
+                continue;
+        }
+        if (executor->request == NULL)
+            return false;
+        wire->stalled = result == TRANSPORT_AGAIN;
+        if (result == TRANSPORT_FAILED || result == TRANSPORT_UNSUPPORTED) {
+            request_raise(executor->request, ROTA_ERR_PEER, peer,
+                          "cannot send %zu bytes to rank %d", length, peer);
+            fail(executor);
+            return false;
+        }
+        if (result == TRANSPORT_AGAIN)
+            return false;
+        link_note_sent(&wire->link, length);
+        lane->send_peer++;
+    }
+    lane->send_peer = 0;
+    struct cell *cell = executor_cell(executor, step, slot);
+    cell->issued = true;
+    if (cell->waiting == 0)
+        executor_complete(executor, step, slot);
+    return true;
+}
+
+/* -- receiving ----------------------------------------------------------------------------------
+ */
+
+static struct awaited *await_push(struct wire *wire) {
+    if (wire->count == wire->capacity) {
+        uint32_t capacity = wire->capacity > 0 ? 2 * wire->capacity : 8;
+        struct awaited *awaited = malloc(capacity * sizeof(*awaited));
+        if (awaited == NULL)
+            return NULL;
+        for (uint32_t i = 0; i < wire->count; i++)
+            awaited[i] = wire->awaited[(wire->head + i) % wire->capacity];
+        free(wire->awaited);
+        wire->awaited = awaited;
+        wire->capacity = capacity;
+        wire->head = 0;
+    }
+    return &wire->awaited[(wire->head + wire->count++) % wire->capacity];
+}
+
+static struct awaited *executor_await_at(struct wire *wire, uint32_t index) {
+    return &wire->awaited[(wire->head + index) % wire->capacity];
+}
+
+static void await_pop(struct wire *wire) {
+    wire->head = (wire->head + 1) % wire->capacity;
+    wire->count--;
+}
+
+/* The oldest posted message that has not come. Posted messages come in order among themselves, but
+ * before older ones that wait to be shown by peek. */
+static struct awaited *await_posted(struct wire *wire) {
+    uint32_t i = 0;
+    while (!executor_await_at(wire, i)->posted || executor_await_at(wire, i)->settled)
+        i++;
+    return executor_await_at(wire, i);
+}
+
+/* Tells the transport about one awaited message. */
+static void announce(struct executor *executor, struct wire *wire, struct awaited *awaited) {
+    struct transport *transport = wire->link.transport;
+    const struct sched_step *what = &executor->plan->schedule->steps[awaited->cell.step];
+    awaited->announced = true;
+    if (what->type == SCHED_RECV && posts_pay(executor, transport, false, awaited->length)) {
+        struct transport_piece pieces[EXECUTOR_MAX_PIECES];
+        int count = executor_gather(executor, what, awaited->cell.slot, true, pieces);
+        struct post *post =
+            count < 0 ? NULL : post_get(executor, wire, awaited->cell.step, awaited->cell.slot);
+        if (post != NULL) {
+            post->receiving = true;
+            awaited->posted = true;
+            if (transport->ops->post_recv(transport, wire->link.stream, awaited->length, pieces,
+                                          count, &post->ticket) == TRANSPORT_OK)
+                return;
+            awaited->posted = false;
+            executor_post_put(executor, post);
+        }
+    }
+    transport->ops->expect(transport, wire->link.stream, awaited->length);
+}
+
+static bool same_call(struct executor *executor, struct wire *wire, const struct awaited *awaited,
+                      const struct transport_header *header) {
+    const rota_request *request = executor->request;
+    if (header->sequence == request->sequence && header->fingerprint == request->fingerprint &&
+        header->position == awaited->position && header->slice == awaited->slice &&
+        header->length == awaited->length && header->total == awaited->total)
+        return true;
+    int peer = executor_rank_of(executor, wire);
+    if (header->sequence != request->sequence || header->fingerprint != request->fingerprint)
+        request_raise(
+            request, ROTA_ERR_MISMATCH, peer,
+            "rank %d is in another call: its #%llu, fingerprint %016llx, is not this "
+            "one's %016llx (operation, count, type, operator, root, algorithm must agree)",
+            peer, (unsigned long long)header->sequence, (unsigned long long)header->fingerprint,
+            (unsigned long long)request->fingerprint);
+    else if (header->total != awaited->total)
+        request_raise(request, ROTA_ERR_MISMATCH, peer,
+                      "rank %d sends %llu bytes to rank %d, which expects %zu", peer,
+                      (unsigned long long)header->total, executor->comm->rank, awaited->total);
+    else
+        request_raise(request, ROTA_ERR_MISMATCH, peer,
+                      "rank %d sent %llu bytes as message %u.%u where %zu as %u.%u were expected",
+                      peer, (unsigned long long)header->length, header->position, header->slice,
+                      awaited->length, awaited->position, awaited->slice);
+    fail(executor);
+    return false;
+}
+
+/* The next message of a wire may be here already. Taking it at once would recurse once per queued
+ * message, so executor_pump does. */
+static void look_later(struct executor *executor, struct wire *wire) {
+    if (wire->look)
+        return;
+    wire->look = true;
+    wire->next_look = executor->looks;
+    executor->looks = wire;
+}
+
+/* All messages of a cell are here: combine or copy them. */
+static void take_in(struct executor *executor, uint32_t step, uint32_t slot) {
+    const struct sched_step *what = &executor->plan->schedule->steps[step];
+    struct transfer *transfer = executor_transfer(
+        executor, what->type == SCHED_RECV ? TRANSFER_RECV : TRANSFER_RECV_REDUCE, step, slot);
+    if (transfer == NULL) {
+        executor_fail_memory(executor);
+        return;
+    }
+    if (what->type == SCHED_RECV)
+        executor_copy_in(executor, transfer);
+    else
+        executor_reduce(executor, transfer);
+}
+
+void executor_transfer_received(struct executor *executor, struct transfer *transfer) {
+    uint32_t step = transfer->cell.step, slot = transfer->cell.slot;
+    const struct sched_step *what = &executor->plan->schedule->steps[step];
+    uint32_t count = what->peers.count;
+    struct arrival_slot *arrivals = executor_arrivals(executor, step, slot);
+    for (uint32_t i = 0; i < count; i++) {
+        struct wire *wire = arrivals[i].wire;
+        wire->link.transport->ops->release(wire->link.transport, wire->link.stream,
+                                           &arrivals[i].arrival);
+        wire->shown = false;
+        look_later(executor, wire);
+    }
+    executor_complete(executor, step, slot);
+}
+
+/* Takes messages that wait at a wire, as far as receives were issued for them. */
+void executor_look(struct executor *executor, struct wire *wire) {
+    while (wire->count > 0 && !wire->shown && wire->link.stream != NULL) {
+        struct awaited *awaited = executor_await_at(wire, 0);
+        if (awaited->settled) {
+            await_pop(wire);
+            continue;
+        }
+        if (awaited->posted || !awaited->announced)
+            return;
+        struct transport_arrival arrival;
+        enum transport_result result =
+            wire->link.transport->ops->peek(wire->link.transport, wire->link.stream, &arrival);
+        if (result == TRANSPORT_AGAIN)
+            return;
+        if (result != TRANSPORT_OK) {
+            wire_failed(&wire->link);
+            return;
+        }
+        struct awaited taken = *awaited;
+        if (!same_call(executor, wire, &taken, &arrival.header))
+            return;
+        link_note_received(&wire->link, taken.length);
+        await_pop(wire);
+        uint32_t step = taken.cell.step, slot = taken.cell.slot;
+        struct arrival_slot *arrivals = executor_arrivals(executor, step, slot);
+        arrivals[taken.peer] = (struct arrival_slot){.wire = wire, .arrival = arrival};
+        wire->shown = true;
+        struct cell *cell = executor_cell(executor, step, slot);
+        if (++cell->arrived == executor->plan->schedule->steps[step].peers.count)
+            take_in(executor, step, slot);
+        if (executor->request == NULL)
+            return;
+    }
+}
+
+static void wire_attached(struct link *link) {
+    struct wire *wire = link->owner;
+    struct executor *executor = wire->executor;
+    if (executor->request == NULL)
+        return;
+    for (uint32_t i = 0; i < wire->count; i++) {
+        struct awaited *awaited = executor_await_at(wire, i);
+        if (!awaited->announced)
+            announce(executor, wire, awaited);
+    }
+    executor->dirty = true;
+    executor_look(executor, wire);
+    executor_pump(executor);
+}
+
+static void wire_arrived(struct link *link) {
+    struct wire *wire = link->owner;
+    struct executor *executor = wire->executor;
+    if (executor->request == NULL)
+        return;
+    executor_look(executor, wire);
+    executor_pump(executor);
+}
+
+static void wire_writable(struct link *link) {
+    struct wire *wire = link->owner;
+    if (wire->executor->request == NULL)
+        return;
+    wire->executor->dirty = true;
+    executor_pump(wire->executor);
+}
+
+static void post_done(struct transport_ticket *ticket, enum transport_result result) {
+    struct post *post = (struct post *)ticket;
+    struct executor *executor = post->executor;
+    struct wire *wire = post->wire;
+    struct cell_name cell = post->cell;
+    bool receiving = post->receiving;
+    struct transport_header header = ticket->header;
+    executor_post_put(executor, post);
+    if (executor->request == NULL)
+        return;
+    if (result != TRANSPORT_OK) {
+        wire->stalled = 1;
+        wire_failed(&wire->link);
+        return;
+    }
+    if (!receiving) {
+        send_settled(executor, cell.step, cell.slot);
+    } else {
+        struct awaited *awaited = await_posted(wire);
+        if (!same_call(executor, wire, awaited, &header))
+            return;
+        link_note_received(&wire->link, awaited->length);
+        awaited->settled = true;
+        executor_complete(executor, cell.step, cell.slot);
+        look_later(executor, wire);
+    }
+    executor_pump(executor);
+}
+
+bool executor_issue_recv(struct executor *executor, uint32_t step, uint32_t slot) {
+    const struct sched_step *what = &executor->plan->schedule->steps[step];
+    uint32_t slice = executor->slots[slot].slice;
+    bool partial = what->type == SCHED_RECV ? (what->flags & SCHED_PARTIAL) != 0
+                                            : (what->flags & SCHED_LOAD_MESSAGE) == 0;
+    size_t length = executor_length(executor, what->dst, slice, partial);
+    executor_cell(executor, step, slot)->issued = true;
+    if (length == 0 && !is_sent_empty(executor, step, slice)) {
+        executor_complete(executor, step, slot);
+        return true;
+    }
+    for (uint32_t i = 0; i < what->peers.count; i++) {
+        uint32_t entry = what->peers.begin + i;
+        struct wire *wire =
+            executor_wire(executor, executor->plan->schedule->peers[entry], what->channel);
+        struct awaited *awaited = wire != NULL ? await_push(wire) : NULL;
+        if (awaited == NULL) {
+            executor_fail_memory(executor);
+            return false;
+        }
+        *awaited = (struct awaited){.cell = {.step = step, .slot = slot},
+                                    .peer = i,
+                                    .position = executor->plan->positions[entry],
+                                    .slice = slice,
+                                    .length = length,
+                                    .total = executor->vector && slice == 0
+                                                 ? executor_total(executor, what->dst, partial)
+                                                 : 0};
+        if (wire->link.stream != NULL)
+            announce(executor, wire, awaited);
+        else if (link_failed(&wire->link))
+            wire_failed(&wire->link);
+        if (executor->request == NULL)
+            return false;
+        executor_look(executor, wire);
+        if (executor->request == NULL)
+            return false;
+    }
+    return true;
+}
