@@ -1,8 +1,8 @@
 /* Arrival skew. A native form says whom it waits for, so its pauses are charged in full. A thread
- * that waits for a request looks into the executor: first when 64 polls have found nothing, then
- * every 64th turn and before each sleep. The time until the next sample is divided among the peers
- * that were awaited at the sample, so the sum over peers is never more than the time waited. Waits
- * that end within the first polls cost nothing and are not seen. */
+ * that waits for a request looks into the executor: first when its first polls have found nothing,
+ * then every 64th turn and before each sleep. The time until the next sample is divided among the
+ * peers that were awaited at the sample, so the sum over peers is never more than the time waited.
+ * Waits that end within the first polls cost nothing and are not seen. */
 #include "engine/skew.h"
 
 #include "engine/comm.h"
