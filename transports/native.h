@@ -53,6 +53,8 @@ struct native_result {
     enum native_outcome outcome;
     int peer; /* member index */
     uint64_t peer_fingerprint;
+    const struct native_form
+        *form; /* DONE: what ran, where it is more special than what was asked */
 };
 
 struct transport_native_ops {

@@ -42,9 +42,21 @@ static void check_sum(const int32_t *recv, size_t count, int nranks, unsigned ro
     }
 }
 
+/* The form that reads buffers in place runs when it can, and otherwise another. */
+static void check_form(const struct rank *rank, bool all_alike, unsigned how, size_t count) {
+    bool mapped = (how & SEND_ALLOCATED) && (how & (RECV_ALLOCATED | IN_PLACE));
+    const char *form = rota_comm_algorithm(rank->comm, ROTA_KIND_ALL_REDUCE);
+    bool ran = form != NULL && strcmp(form, "shm-mapped") == 0;
+    if (all_alike)
+        CHECK(ran == (mapped && count * sizeof(int32_t) >= 262144), "%s ran for %zu elements", form,
+              count);
+    else
+        CHECK(!ran || mapped, "%s ran with ordinary buffers", form);
+}
+
 /* One call with new buffers that begin `shift` elements into their memory. */
-static void reduce(const struct rank *rank, unsigned how, size_t count, size_t shift,
-                   unsigned round) {
+static void reduce(const struct rank *rank, unsigned how, bool all_alike, size_t count,
+                   size_t shift, unsigned round) {
     bool in_place = (how & IN_PLACE) != 0;
     size_t bytes = (count + shift) * sizeof(int32_t);
     int32_t *sent = take(rank->comm, (how & SEND_ALLOCATED) != 0, bytes);
@@ -58,6 +70,7 @@ static void reduce(const struct rank *rank, unsigned how, size_t count, size_t s
         send[i] = value_of(rank->rank, round, i);
     CHECK_OK(rota_all_reduce(send, recv, count, ROTA_INT32, ROTA_SUM, rank->comm, NULL));
     check_sum(recv, count, rank->nranks, round);
+    check_form(rank, all_alike, how, count);
     for (size_t i = 0; !in_place && i < count; i++)
         if (send[i] != value_of(rank->rank, round, i)) {
             CHECK(false, "the send buffer was written at %zu", i);
@@ -77,7 +90,7 @@ static void run_mix(const struct rank *rank) {
         for (unsigned mix = 0; mix < 12; mix++) {
             /* All alike first, then every rank by itself. */
             unsigned how = mix < 6 ? mix : (mix * 5 + (unsigned)rank->rank * 7) % 8;
-            reduce(rank, how, counts[c], mix % 3, round++);
+            reduce(rank, how, mix < 6, counts[c], mix % 3, round++);
         }
     }
 }
@@ -91,7 +104,7 @@ static void mix(void) {
 static void run_remapped(const struct rank *rank) {
     size_t count = 100000;
     for (unsigned round = 0; round < 100; round++)
-        reduce(rank, round % 4 == 3 ? 0 : round % 8, count, 0, round);
+        reduce(rank, round % 4 == 3 ? 0 : round % 8, true, count, 0, round);
 }
 
 static void C103_remapped_addresses(void) {

@@ -15,6 +15,15 @@
  * since gather g - 2 waited for that. Result g - 1 overwrites slice g - 3, which all have gathered:
  * they did so before they staged g - 1, for which reduce g - 1 waits.
  *
+ * A large two-shot call reads buffers that lie in the heap of their rank (heap.h) in place. What is
+ * mapped is local, so each member says it in its line, and what is not goes through staging: the
+ * reader decides for each member by the line, and keeps to the same slices and waits. Only where
+ * all buffers of all members are mapped (`mapped`) are slices larger and nothing waits for
+ * `staged`: the line says that the input is there, and neither stage nor result is touched. A
+ * member whose recv is read returns only when all others have `taken` what they read; that of send
+ * is over when all have reduced. Members that cannot read some heap say so, and then all goes
+ * through staging.
+ *
  * Sums are taken in the aligned tree over members for each element by itself, so neither slices nor
  * chunks show in the bits. With two members the operands may change places: every operator is
  * commutative in its bits, NaN being canonical. */
@@ -26,6 +35,11 @@ static const struct native_form form_barrier = {"shm-barrier", "direct"};
 static const struct native_form form_inline = {"shm-inline", "direct"};
 static const struct native_form form_one_shot = {"shm-one-shot", "direct"};
 static const struct native_form form_two_shot = {"shm-two-shot", "direct_two_shot"};
+static const struct native_form form_mapped = {"shm-mapped", "direct_two_shot"};
+
+/* Calls from this size on may use mapped buffers, and the bytes of a slice when all are. */
+#define MAPPED_BYTES ((size_t)256 * 1024)
+#define MAPPED_SLICE_BYTES ((size_t)2 * 1024 * 1024)
 
 /* Chunks of a slice begin at multiples of this many elements. */
 #define CHUNK_ELEMENTS 64
@@ -253,13 +267,16 @@ struct slice {
     size_t first, count, share, size;
 };
 
-static inline size_t slice_elements(const struct native_call *call) {
-    return (SHM_STAGE_BYTES / call->spec->element_size) & ~(size_t)(CHUNK_ELEMENTS - 1);
+static inline size_t slice_elements(const struct native_call *call, size_t bytes) {
+    return (bytes / call->spec->element_size) & ~(size_t)(CHUNK_ELEMENTS - 1);
+}
+static inline bool may_be_mapped(const struct native_call *call) {
+    return call->bytes >= MAPPED_BYTES;
 }
 
 static struct slice slice_at(const struct native_group *group, const struct native_call *call,
                              size_t index) {
-    size_t step = slice_elements(call);
+    size_t step = group->step;
     struct slice slice = {.first = index * step, .size = call->spec->element_size};
     slice.count = call->count - slice.first < step ? call->count - slice.first : step;
     size_t n = (size_t)group->n;
@@ -279,6 +296,84 @@ static inline size_t chunk_at(const struct slice *slice, int member, size_t *off
     return (left < slice->share ? left : slice->share) * slice->size;
 }
 
+/* Whether a member's buffer of the call lies in its heap. */
+static bool is_inside(const struct shm_member *member, uint64_t place, size_t bytes) {
+    return place == 0 ||
+           (place - 1 < member->heap_bytes && bytes <= member->heap_bytes - (place - 1));
+}
+
+/* All lines are there: decides what is read in place, the same on all members. False when a line
+ * names what is no buffer; group->peer is then its member. */
+static bool buffers_take(struct native_group *group, const struct native_call *call) {
+    bool reads = group->reads, mapped = group->sent && group->received, lent = group->received;
+    struct shm_line_buffers buffers;
+    group->known = true;
+    for (int i = 0; i < group->n && may_be_mapped(call); i++) {
+        struct shm_member *member = &group->members[i];
+        if (i == group->self)
+            continue;
+        memcpy(&buffers, line_of(group, i)->payload, sizeof buffers);
+        reads &= buffers.reads != 0;
+        mapped &= buffers.send && buffers.recv;
+        lent |= buffers.recv != 0;
+        if (member->heap == NULL)
+            continue;
+        group->peer = i;
+        if (!is_inside(member, buffers.send, call->bytes) ||
+            !is_inside(member, buffers.recv, call->bytes))
+            return false;
+        member->send = buffers.send ? member->heap + (buffers.send - 1) : NULL;
+        member->recv = buffers.recv ? member->heap + (buffers.recv - 1) : NULL;
+    }
+    group->peer = 0;
+    if (!may_be_mapped(call))
+        return true;
+    if (!reads) {
+        group->sent = group->received = 0;
+        for (int i = 0; i < group->n; i++)
+            group->members[i].send = group->members[i].recv = NULL;
+        return true;
+    }
+    group->lent = lent;
+    group->mapped = mapped;
+    if (mapped)
+        group->step = slice_elements(call, MAPPED_SLICE_BYTES);
+    return true;
+}
+
+static struct native_result two_shot_lines(struct native_group *group,
+                                           const struct native_call *call,
+                                           struct native_wait *wait) {
+    struct native_result result = lines_wait(group, call, wait);
+    if (result.outcome == NATIVE_DONE && !buffers_take(group, call))
+        result = mismatch(group, call, group->peer);
+    return result;
+}
+
+/* Numbers the call and says where its buffers are. Who has mapped ones asks what the others have
+ * before anything is staged; nobody else waits for that. */
+static void two_shot_begin(struct native_group *group, const struct native_call *call) {
+    line_begin(group, call);
+    group->slice = 0;
+    group->phase = SHM_PHASE_GATHER;
+    group->step = slice_elements(call, SHM_STAGE_BYTES);
+    group->known = group->mapped = group->lent = false;
+    group->sent = group->received = 0;
+    for (int i = 0; i < group->n; i++)
+        group->members[i].send = group->members[i].recv = NULL;
+    if (!may_be_mapped(call))
+        return;
+    const struct shm_heap *heap = &group->shm->heap;
+    group->sent = shm_heap_find(heap, call->send, call->bytes);
+    group->received = shm_heap_find(heap, call->recv, call->bytes);
+    struct shm_line_buffers buffers = {group->sent, group->received, group->reads};
+    memcpy(own_line(group)->payload, &buffers, sizeof buffers);
+    if (group->sent || group->received) {
+        line_publish(group);
+        group->phase = SHM_PHASE_LINES;
+    }
+}
+
 static void stage(struct native_group *group, const struct native_call *call, size_t index) {
     struct slice slice = slice_at(group, call, index);
     uint64_t number = group->slices + index;
@@ -288,14 +383,23 @@ static void stage(struct native_group *group, const struct native_call *call, si
     size_t own = chunk_at(&slice, group->self, &begin);
     if (own == 0)
         begin = bytes;
-    reduce_publish(call->spec->isa, to, from, begin);
-    reduce_publish(call->spec->isa, to + begin + own, from + begin + own, bytes - begin - own);
+    if (!group->sent) {
+        reduce_publish(call->spec->isa, to, from, begin);
+        reduce_publish(call->spec->isa, to + begin + own, from + begin + own, bytes - begin - own);
+    }
     /* Release: partner is wait_for in reduce_step. */
     atomic_store_explicit(&group->area->staged.slices, number + 1, memory_order_release);
-    if (index == 0)
+    if (index == 0 && !group->known)
         line_publish(group);
     else
         ring_members(group);
+}
+
+/* A member's input of this rank's chunk, `at` in the call and `begin` in the slice. */
+static inline const uint8_t *input_of(const struct native_group *group, int peer, size_t at,
+                                      uint64_t number, size_t begin) {
+    const struct shm_member *member = &group->members[peer];
+    return member->send ? member->send + at : member->staging->stage[number & 1] + begin;
 }
 
 static void reduce_chunk(struct native_group *group, const struct native_call *call,
@@ -308,24 +412,24 @@ static void reduce_chunk(struct native_group *group, const struct native_call *c
     uint8_t *result = group->staging->result[number & 1];
     const uint8_t *send = (const uint8_t *)call->send + at;
     if (group->n == 2) {
-        reduce_pair(call->spec, recv, NULL, send,
-                    group->members[!group->self].staging->stage[number & 1] + begin, count);
+        reduce_pair(call->spec, recv, NULL, send, input_of(group, !group->self, at, number, begin),
+                    count);
     } else {
         for (int i = 0; i < group->n; i++)
             group->operands[i] = (struct reduce_operand){
-                .data =
-                    i == group->self ? send : group->members[i].staging->stage[number & 1] + begin};
+                .data = i == group->self ? send : input_of(group, i, at, number, begin)};
         reduce_run(call->spec, recv, true, group->operands, (size_t)group->n, count);
     }
     /* A second pass over lines that are in this core's cache beats storing to lines that are not.
      */
-    reduce_publish(call->spec->isa, result, recv, bytes);
+    if (!group->received)
+        reduce_publish(call->spec->isa, result, recv, bytes);
 }
 
 static enum native_outcome reduce_step(struct native_group *group, const struct native_call *call,
                                        size_t index, struct native_wait *wait) {
     uint64_t number = group->slices + index;
-    for (; group->peer < group->n; group->peer++) {
+    for (; group->peer < group->n && !group->mapped; group->peer++) {
         int peer = group->peer;
         if (peer == group->self)
             continue;
@@ -357,7 +461,10 @@ static enum native_outcome gather_step(struct native_group *group, const struct 
         if (outcome != NATIVE_DONE)
             return outcome;
         size_t begin, bytes = chunk_at(&slice, peer, &begin);
-        reduce_copy(call->spec->isa, recv + begin, member->staging->result[number & 1], bytes);
+        reduce_copy(call->spec->isa, recv + begin,
+                    member->recv ? member->recv + slice.first * slice.size + begin
+                                 : member->staging->result[number & 1],
+                    bytes);
     }
     return NATIVE_DONE;
 }
@@ -375,16 +482,14 @@ static struct native_result two_shot_turn(struct native_group *group,
         group->phase = SHM_PHASE_STAGE;
     }
     if (group->phase == SHM_PHASE_STAGE) {
-        if (group->slice < slices)
+        if (group->slice < slices && !group->mapped)
             stage(group, call, group->slice);
         group->phase = SHM_PHASE_REDUCE;
         group->peer = 0;
     }
-    if (group->slice == 1) /* the lines of this call come with its first slice */
-        result = lines_wait(group, call, wait);
+    if (!group->known && group->slice == 1) /* the lines of this call come with its first slice */
+        result = two_shot_lines(group, call, wait);
     if (result.outcome == NATIVE_DONE && group->slice >= 1 && group->slice <= slices) {
-        if (group->slice == 1)
-            group->peer = 0;
         result.outcome = reduce_step(group, call, group->slice - 1, wait);
     }
     if (result.outcome != NATIVE_DONE)
@@ -395,26 +500,56 @@ static struct native_result two_shot_turn(struct native_group *group,
     return result;
 }
 
-static struct native_result run_two_shot(struct native_group *group, const struct native_call *call,
-                                         struct native_wait *wait) {
-    size_t step = slice_elements(call);
-    size_t slices = (call->count + step - 1) / step;
-    if (!group->running) {
-        line_begin(group, call);
-        group->slice = 0;
-        group->phase = SHM_PHASE_GATHER;
-    }
-    while (group->slice < slices + 2) {
-        struct native_result result = two_shot_turn(group, call, slices, wait);
-        if (result.outcome != NATIVE_DONE) {
-            result.peer = group->peer;
-            group->running = result.outcome == NATIVE_PAUSED;
-            return result;
+/* The end: a buffer that others read is this rank's again when they have taken what they need. */
+static enum native_outcome two_shot_end(struct native_group *group, size_t slices,
+                                        struct native_wait *wait) {
+    uint64_t number = group->slices + slices;
+    if (group->phase != SHM_PHASE_TAKEN) {
+        group->phase = SHM_PHASE_TAKEN;
+        group->peer = 0;
+        if (group->lent) {
+            /* Release: the reads of others' buffers come before; partner is wait_for below. */
+            atomic_store_explicit(&group->area->taken.slices, number, memory_order_release);
+            ring_members(group);
         }
     }
-    group->slices += slices;
-    group->running = false;
-    return (struct native_result){.outcome = NATIVE_DONE};
+    for (; group->peer < group->n && group->received; group->peer++) {
+        int peer = group->peer;
+        if (peer == group->self)
+            continue;
+        enum native_outcome outcome =
+            wait_for(group, peer, &group->members[peer].area->taken.slices, number, wait);
+        if (outcome != NATIVE_DONE)
+            return outcome;
+    }
+    return NATIVE_DONE;
+}
+
+static struct native_result run_two_shot(struct native_group *group, const struct native_call *call,
+                                         struct native_wait *wait) {
+    struct native_result result = {.outcome = NATIVE_DONE};
+    if (!group->running)
+        two_shot_begin(group, call);
+    if (group->phase == SHM_PHASE_LINES) {
+        result = two_shot_lines(group, call, wait);
+        if (result.outcome == NATIVE_DONE)
+            group->phase = SHM_PHASE_GATHER;
+    }
+    size_t slices = (call->count + group->step - 1) / group->step;
+    while (result.outcome == NATIVE_DONE && group->slice < slices + 2) {
+        result = two_shot_turn(group, call, slices, wait);
+        slices = (call->count + group->step - 1) / group->step; /* the lines may have changed it */
+    }
+    if (result.outcome == NATIVE_DONE)
+        result.outcome = two_shot_end(group, slices, wait);
+    group->running = result.outcome == NATIVE_PAUSED;
+    if (result.outcome == NATIVE_DONE) {
+        group->slices += slices;
+        result.form = group->mapped ? &form_mapped : NULL;
+    } else {
+        result.peer = group->peer;
+    }
+    return result;
 }
 
 struct native_result shm_native_advance(struct native_group *group, const struct native_form *form,

@@ -10,6 +10,10 @@ struct shm_member {
     int rank;
     const struct shm_area *area; /* own: the same as group->area */
     const struct shm_staging *staging;
+    const uint8_t *heap; /* NULL: cannot be read */
+    size_t heap_bytes;
+    /* Of the call: the member's buffers where they are mapped, else NULL: staging has the data. */
+    const uint8_t *send, *recv;
     const struct doorbell_line *bell; /* NULL for the own rank */
     int event_fd;
     const struct shm_group_entry *entry; /* found, and of this use */
@@ -18,7 +22,13 @@ struct shm_member {
 };
 
 /* Where a two-shot call stands. */
-enum shm_phase { SHM_PHASE_GATHER, SHM_PHASE_STAGE, SHM_PHASE_REDUCE };
+enum shm_phase {
+    SHM_PHASE_LINES,
+    SHM_PHASE_GATHER,
+    SHM_PHASE_STAGE,
+    SHM_PHASE_REDUCE,
+    SHM_PHASE_TAKEN
+};
 
 struct native_group {
     /* What every call reads. */
@@ -31,8 +41,14 @@ struct native_group {
     bool running;      /* a call was begun and not finished */
     int peer;          /* member that is waited for next */
     enum shm_phase phase;
-    size_t slice;    /* of the call */
-    uint64_t slices; /* before the call */
+    size_t slice;            /* of the call */
+    uint64_t slices;         /* before the call */
+    size_t step;             /* elements of a slice */
+    bool known;              /* all lines of the call were read */
+    bool mapped;             /* all buffers of the call are: nothing goes through staging */
+    bool lent;               /* some member's recv is read in place */
+    bool reads;              /* this rank can read the heaps of all others */
+    uint64_t sent, received; /* own buffers' places in the heap, as in the line */
     struct shm_member *members;
     struct reduce_operand *operands; /* n, scratch */
     /* Making and closing. */

@@ -146,7 +146,8 @@ struct shm_area {
     struct shm_group_line line[2];
     struct shm_group_counter staged;  /* slices of input that stand in `stage` */
     struct shm_group_counter reduced; /* slices whose own chunk stands in `result` */
-    uint8_t unused[SHM_PAGE - 4 * SHM_LINE];
+    struct shm_group_counter taken;   /* slices of calls in which all of the others' was read */
+    uint8_t unused[SHM_PAGE - 5 * SHM_LINE];
     uint8_t slot[2][SHM_ONE_SHOT_BYTES];
 };
 _Static_assert(sizeof(struct shm_area) == SHM_PAGE + 2 * SHM_ONE_SHOT_BYTES, "whole pages");
@@ -156,6 +157,14 @@ struct shm_staging {
     uint8_t stage[2][SHM_STAGE_BYTES];
     uint8_t result[2][SHM_RESULT_BYTES];
 };
+
+/* Payload of the line of a call that may use mapped buffers: where the member's buffers lie in its
+ * heap, as offset + 1; 0: they do not. */
+struct shm_line_buffers {
+    uint64_t send, recv;
+    uint64_t reads; /* whether the member can read the heaps of all others */
+};
+_Static_assert(sizeof(struct shm_line_buffers) <= SHM_INLINE_BYTES, "fits in a line");
 
 enum { SHM_FORM_SMALL = 1, SHM_FORM_STAGED = 2 };
 

@@ -226,6 +226,7 @@ static void area_take(struct native_group *group) {
         atomic_store_explicit(&group->area->line[i].sequence, 0, memory_order_relaxed);
     atomic_store_explicit(&group->area->staged.slices, 0, memory_order_relaxed);
     atomic_store_explicit(&group->area->reduced.slices, 0, memory_order_relaxed);
+    atomic_store_explicit(&group->area->taken.slices, 0, memory_order_relaxed);
     if (group->forms & SHM_FORM_STAGED)
         group->staging = shm_arena_at(&shm->arena, group->area_offset + sizeof(struct shm_area));
 }
@@ -301,6 +302,18 @@ static enum transport_result find_members(struct native_group *group) {
     return result;
 }
 
+static void find_heaps(struct native_group *group) {
+    group->reads = true;
+    for (int i = 0; i < group->n; i++) {
+        struct shm_member *member = &group->members[i];
+        if (i == group->self)
+            continue;
+        member->heap = group->shm->peers[member->rank]->heap;
+        member->heap_bytes = group->shm->peers[member->rank]->heap_bytes;
+        group->reads &= member->heap != NULL;
+    }
+}
+
 /* What all members' final states say. */
 static enum transport_result agree(struct native_group *group) {
     enum transport_result result = TRANSPORT_OK;
@@ -317,8 +330,10 @@ static enum transport_result agree(struct native_group *group) {
         if (!group->members[i].staging)
             forms &= ~(uint32_t)SHM_FORM_STAGED;
     }
-    if (result == TRANSPORT_OK)
+    if (result == TRANSPORT_OK) {
         group->forms = forms;
+        find_heaps(group);
+    }
     return result;
 }
 
