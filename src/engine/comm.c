@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "engine/collective.h"
 #include "engine/executor.h"
+#include "engine/persistent.h"
 #include "engine/plan.h"
 #include <sched.h>
 #include <stdio.h>
@@ -90,11 +91,17 @@ static rota_status read_settings(rota_comm *comm) {
     return ROTA_OK;
 }
 
+/* Most members of a native group. A group connects every pair: 64 ranks have 2016 of them, which
+ * took 0.3 s on two cores; 256 have 32640, which took minutes, where schedules need 8 peers per
+ * rank. */
+#define NATIVE_MAX_RANKS 64
+
 /* Whether all members can share memory, as far as their records tell. */
 static bool may_share_memory(const rota_comm *comm) {
     const struct job *job = comm->job;
     struct transport *shm = job->transports[TRANSPORT_SHM];
-    if (shm == NULL || shm->ops->native == NULL || comm->nranks < 2 || comm->topology.ngroups != 1)
+    if (shm == NULL || shm->ops->native == NULL || comm->nranks < 2 ||
+        comm->nranks > NATIVE_MAX_RANKS || comm->topology.ngroups != 1)
         return false;
     for (int i = 0; i < comm->nranks; i++)
         if ((job->records[comm->members[i]].transports & (1u << TRANSPORT_SHM)) == 0)
@@ -128,6 +135,7 @@ rota_status comm_create(struct job *job, const char *name, const int *members, i
     snprintf(comm->name, sizeof(comm->name), "%s", name);
     TAILQ_INIT(&comm->queue);
     LIST_INIT(&comm->requests);
+    LIST_INIT(&comm->persistent);
     comm->members = malloc((size_t)nmembers * sizeof(*members));
     rota_status status = ROTA_OK;
     if (comm->members == NULL)
@@ -214,6 +222,7 @@ rota_status comm_destroy(rota_comm *comm) {
                            "no such communicator: it was destroyed before, or never made");
     struct job *job = comm->job;
     domain_enter(&job->domain);
+    persistent_begin_all(job); /* so that they end as everything else */
     error_raise(ROTA_ERR_ABORTED, "communicator %s was destroyed", comm->name);
     comm_fail(comm, error_record());
     domain_leave(&job->domain);
@@ -223,6 +232,7 @@ rota_status comm_destroy(rota_comm *comm) {
     domain_enter(&job->domain);
     if (comm->native != NULL)
         comm->native_ops->group_close(comm->native);
+    persistent_orphan(comm);
     LIST_REMOVE(comm, job_entry);
     free_parts(comm);
     domain_leave(&job->domain);
