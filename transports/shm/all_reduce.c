@@ -39,7 +39,7 @@ static const struct native_form form_mapped = {"shm-mapped", "direct_two_shot"};
 
 /* Calls from this size on may use mapped buffers, and the bytes of a slice when all are. */
 #define MAPPED_BYTES ((size_t)256 * 1024)
-#define MAPPED_SLICE_BYTES ((size_t)2 * 1024 * 1024)
+#define MAPPED_SLICE_BYTES ((size_t)1024 * 1024)
 
 /* Chunks of a slice begin at multiples of this many elements. */
 #define CHUNK_ELEMENTS 64

@@ -27,15 +27,14 @@ struct shm_block {
     UT_hash_handle hh;
 };
 
-/* Whether a limit says that address space or file size is short. */
-static bool limited(int resource, size_t bytes) {
+/* Any limit says that address space is short. */
+static bool space_is_limited(void) {
     struct rlimit limit;
-    return getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-           (resource == RLIMIT_AS || limit.rlim_cur < bytes);
+    return getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
 }
 
 static void *map(int fd, size_t bytes, int protection) {
-    if (limited(RLIMIT_AS, bytes))
+    if (space_is_limited())
         return NULL;
     void *base = mmap(NULL, bytes, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (base == MAP_FAILED)
@@ -51,7 +50,8 @@ static void *map(int fd, size_t bytes, int protection) {
 void shm_heap_open(struct shm_heap *heap) {
     *heap = (struct shm_heap){.fd = -1};
     pthread_mutex_init(&heap->lock, NULL);
-    if (limited(RLIMIT_FSIZE, SHM_HEAP_BYTES)) /* growing the file would raise SIGXFSZ */
+    struct rlimit limit; /* growing the file beyond it would raise SIGXFSZ */
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < SHM_HEAP_BYTES)
         return;
     int fd = memfd_create("rota-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
