@@ -8,6 +8,7 @@
 #include <rota/info.h>
 #include <rota/memory.h>
 #include <rota/p2p.h>
+#include <rota/plan.h>
 #include <rota/request.h>
 #include <rota/schedule.h>
 #include <rota/status.h>

@@ -75,6 +75,7 @@ ROTA_API rota_status rota_kind_parse(const char *name, rota_kind *kind);
 typedef struct rota_comm rota_comm;
 typedef struct rota_request rota_request;
 typedef struct rota_group rota_group;
+typedef struct rota_plan rota_plan;
 
 /* Called once when an operation ends, before waiters wake. It may start operations and must not
  * block. */

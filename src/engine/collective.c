@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/probe.h"
 #include "engine/executor.h"
+#include "engine/persistent.h"
 #include "engine/plan.h"
 #include "engine/select.h"
 #include "engine/staging.h"
@@ -83,7 +84,7 @@ static bool is_host(const void *pointer, size_t bytes) {
     return memory_identify(pointer, bytes)->host_readable;
 }
 
-static bool may_be_native(const rota_comm *comm, const rota_call *call) {
+bool collective_may_be_native(const rota_comm *comm, const rota_call *call) {
     return comm->forced == NULL && (call == NULL || call->algorithm == NULL) &&
            atomic_load_explicit(&comm->native_state, memory_order_acquire) != NATIVE_NONE;
 }
@@ -108,7 +109,7 @@ static bool native_connect(rota_comm *comm) {
         else if (result != TRANSPORT_AGAIN)
             state = NATIVE_NONE;
     }
-    /* Partner: the load in may_be_native; the group is set before. */
+    /* Partner: the load in collective_may_be_native; the group is set before. */
     atomic_store_explicit(&comm->native_state, state, memory_order_release);
     return state != NATIVE_CONNECTING;
 }
@@ -448,7 +449,7 @@ static rota_request *enqueue(rota_comm *comm, const struct call_args *args,
     if (spec != NULL)
         request->spec = *spec;
     request->algorithm = algorithm;
-    request->may_be_native = may_be_native(comm, call);
+    request->may_be_native = collective_may_be_native(comm, call);
     request->sequence = ++comm->sequence;
     request->queued = true;
     atomic_fetch_add_explicit(&comm->outstanding, 1, memory_order_relaxed);
@@ -470,6 +471,7 @@ static rota_status start(rota_comm *comm, const struct call_args *args,
     struct job *job = comm->job;
     bool blocking = call == NULL || call->request == NULL;
     domain_enter(&job->domain);
+    persistent_begin_all(job); /* what was started before comes before */
     rota_status status = comm_usable(comm);
     rota_request *request = status == ROTA_OK ? enqueue(comm, args, spec, call) : NULL;
     if (request == NULL) {
@@ -499,7 +501,7 @@ static const struct native_form *form_of_call(const rota_comm *comm, const struc
     if ((call != NULL && call->request != NULL) ||
         atomic_load_explicit(&comm->outstanding, memory_order_acquire) != 0 ||
         atomic_load_explicit(&comm->status, memory_order_relaxed) != ROTA_OK || comm->finalized ||
-        !may_be_native(comm, call) ||
+        !collective_may_be_native(comm, call) ||
         atomic_load_explicit(&comm->native_state, memory_order_acquire) != NATIVE_READY)
         return NULL;
     const struct native_form *form = comm->native_ops->query(comm->native, args->kind, bytes, spec);
@@ -531,6 +533,19 @@ rota_status collective_run(rota_comm *comm, const struct call_args *args, const 
     return status == ROTA_OK ? ROTA_OK : comm_keep_error(comm, status);
 }
 
+void collective_begin_p2p(rota_request *request) {
+    rota_status status = staging_in(request);
+    if (status != ROTA_OK) {
+        request_close(request, status);
+    } else if (request->copy != NULL) {
+        request->stage = REQUEST_STAGING_IN;
+        request_poll(request, true);
+    } else {
+        request->stage = REQUEST_RUNNING;
+        p2p_start(request);
+    }
+}
+
 rota_status collective_p2p(rota_comm *comm, const struct call_args *args, const rota_call *call) {
     struct job *job = comm->job;
     domain_enter(&job->domain);
@@ -542,16 +557,7 @@ rota_status collective_p2p(rota_comm *comm, const struct call_args *args, const 
     }
     if (call != NULL && call->request != NULL)
         *call->request = request;
-    status = staging_in(request);
-    if (status != ROTA_OK) {
-        request_close(request, status);
-    } else if (request->copy != NULL) {
-        request->stage = REQUEST_STAGING_IN;
-        request_poll(request, true);
-    } else {
-        request->stage = REQUEST_RUNNING;
-        p2p_start(request);
-    }
+    collective_begin_p2p(request);
     domain_leave(&job->domain);
     if (atomic_load_explicit(&job->has_callbacks, memory_order_relaxed))
         job_run_callbacks(job);

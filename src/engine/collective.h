@@ -9,6 +9,10 @@
 rota_status collective_run(rota_comm *comm, const struct call_args *args, const rota_call *call);
 /* Sends and receives likewise. */
 rota_status collective_p2p(rota_comm *comm, const struct call_args *args, const rota_call *call);
+/* Inside the domain: begins a send or receive that has been made. */
+void collective_begin_p2p(rota_request *request);
+/* Whether a native form may run the call, as far as its caller's options decide. */
+bool collective_may_be_native(const rota_comm *comm, const rota_call *call);
 /* Inside the domain: begins the first of the queue unless it runs. */
 void collective_next(rota_comm *comm);
 /* Inside the domain: goes on with a request in job->polled. Returns whether anything happened. */

@@ -122,6 +122,7 @@ struct rota_comm {
     struct skew *_Atomic skew;                                 /* see skew_of */
     struct reduce_spec specs[ROTA_DTYPE_COUNT][ROTA_OP_COUNT]; /* kernels NULL until used */
     enum cpu_isa isa;
+    LIST_HEAD(, rota_plan) persistent;
     LIST_ENTRY(rota_comm) job_entry;
 };
 

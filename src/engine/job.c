@@ -7,6 +7,7 @@
 #include "engine/collective.h"
 #include "engine/comm.h"
 #include "engine/executor.h"
+#include "engine/persistent.h"
 #include "engine/progress.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -148,6 +149,8 @@ int job_progress(void *context) {
     int events = 0;
     if (atomic_load_explicit(&job->admitted, memory_order_acquire))
         events += accept_admissions(job);
+    if (atomic_load_explicit(&job->started, memory_order_relaxed) != NULL)
+        events += persistent_begin_all(job);
     for (int i = 0; i < job->nactive; i++)
         events += job->active[i]->ops->progress(job->active[i], BUDGET);
     if (!TAILQ_EMPTY(&job->polled) || job->foreign_memory)
@@ -159,7 +162,8 @@ int job_progress(void *context) {
 
 static bool job_arm(void *context) {
     struct job *job = context;
-    bool quiet = !atomic_load_explicit(&job->admitted, memory_order_acquire);
+    bool quiet = !atomic_load_explicit(&job->admitted, memory_order_acquire) &&
+                 atomic_load_explicit(&job->started, memory_order_relaxed) == NULL;
     for (int i = 0; i < job->nactive && quiet; i++)
         quiet = job->active[i]->ops->arm(job->active[i]);
     scan_deadlines(job);

@@ -43,7 +43,8 @@ struct job {
     TAILQ_HEAD(job_requests, rota_request) polled; /* native calls and copies under way */
     struct job_requests callbacks;                 /* ended, done call-back not yet run */
     _Atomic bool has_callbacks;
-    _Atomic int background; /* requests that the progress thread must serve */
+    struct rota_plan *_Atomic started; /* plans whose run is to begin, the last one first */
+    _Atomic int background;            /* requests that the progress thread must serve */
     uint64_t operations;
     int64_t next_scan_ns; /* when deadlines are looked at again */
     uint32_t progress_turns;

@@ -273,6 +273,13 @@ void progress_want(struct job *job) {
     pthread_mutex_unlock(&state.lock);
 }
 
+void progress_kick(struct job *job) {
+    /* A waiter that polls will see it; one that sleeps is woken. */
+    domain_wake(&job->domain);
+    if (atomic_load_explicit(&job->domain.waiters, memory_order_relaxed) == 0)
+        command();
+}
+
 void progress_unwant(struct job *job) {
     atomic_fetch_sub_explicit(&job->background, 1, memory_order_release);
 }

@@ -8,6 +8,9 @@
 /* Inside the domain: one more, or one fewer, request that must go on without its caller. */
 void progress_want(struct job *job);
 void progress_unwant(struct job *job);
+/* Any thread, without a lock: there is new work for the progress thread, which the job has wanted.
+ */
+void progress_kick(struct job *job);
 /* Outside the domain, before the job is freed: the thread will not touch it again. */
 void progress_forget(struct job *job);
 
