@@ -1,8 +1,9 @@
-# Sourced by the runner of the race (see README.md): adds the peer `rota`, built on first use.
+# Sourced by the runner of the race (see README.md): adds the peers `rota` and `rota-registered` (the
+# same with buffers from rota_mem_alloc), built on first use.
 # ROTA_BUILD names the build folder of this project; without it build/release is taken.
 ROTA_PEERS_HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 ROTA_BUILD=${ROTA_BUILD:-$ROTA_PEERS_HERE/../../build/release}
-PEERS="$PEERS rota"
+PEERS="$PEERS rota rota-registered"
 
 # Compiles the harness ($D/bench_core.c) with our calls when the result is missing or older.
 rota_peer_build() {
@@ -19,8 +20,10 @@ rota_peer_build() {
   done
 }
 
-launch_rota() { # transport, ranks
+rota_peer_launch() { # transport, ranks, arguments of the program
   rota_peer_build || return 1
   local alone=; over "$2" && alone=--no-pin
-  $W env -u ROTA_BUILD ROTA_TRANSPORT="$1" python3 "$D/spawn.py" -n "$2" $alone --timeout "$LIM" -- "$ROTA_BUILD/peers/rota_peer_bench"
+  $W env -u ROTA_BUILD ROTA_TRANSPORT="$1" python3 "$D/spawn.py" -n "$2" $alone --timeout "$LIM" -- "$ROTA_BUILD/peers/rota_peer_bench" "${@:3}"
 }
+launch_rota() { rota_peer_launch "$1" "$2"; }
+launch_rota-registered() { rota_peer_launch "$1" "$2" registered; }

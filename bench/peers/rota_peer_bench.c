@@ -1,6 +1,7 @@
 /* Our row in the race with other libraries: the calls of bench_core.h, which lies outside of this
  * project, on the public API.
  *
+ * With the argument `registered` the buffers come from rota_mem_alloc: a row of its own.
  * Started with PEERS_RANK, PEERS_SIZE and PEERS_RDV, a directory of this run alone: rank 0 makes
  * the job's id and leaves it there, the others pick it up. */
 #include "bench_core.h"
@@ -99,6 +100,11 @@ static int p2p_bw(const void *send, void *recv, size_t bytes, int window) {
                             : rota_send(&answer, 1, ROTA_INT32, 0, TAG_ANSWER, comm, NULL));
 }
 
+static void *allocate(size_t bytes) {
+    void *memory = NULL; /* lives as long as the job */
+    return failed(rota_mem_alloc(comm, bytes, &memory)) ? NULL : memory;
+}
+
 static int id_write(const char *path, const rota_unique_id *id) {
     char part[4096];
     snprintf(part, sizeof(part), "%s.part", path);
@@ -183,15 +189,17 @@ static int carried(void) {
     return 1;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    int registered = argc > 1 && strcmp(argv[1], "registered") == 0;
     rank = bc_env_rank();
     nranks = bc_env_size();
     if (join())
         return 1;
-    struct bc_peer peer = {.name = "rota",
+    struct bc_peer peer = {.name = registered ? "rota-registered" : "rota",
                            .version = rota_version(),
                            .rank = rank,
                            .nranks = nranks,
+                           .alloc = registered ? allocate : NULL,
                            .has_bf16 = 1,
                            .has_f16 = 1,
                            .allreduce = all_reduce,
