@@ -10,6 +10,12 @@ expect 0 "$rota" run -n 2 --timeout 60 "$examples/ping_pong"
 expect 0 "$rota" run -n 2 --timeout 60 "$examples/overlap"
 expect 2 "$rota" run -n 1 "$examples/ping_pong"
 
+# Groups along four cuts: values are checked by the ranks, the tables by their lines.
+expect 0 "$rota" run -n 8 --timeout 60 "$examples/groups"
+[ "$(grep -c 'group of [24]: [0-9]* bytes, all_reduce by ' "$folder/out")" = 4 ] || fail "groups: memory"
+[ "$(grep -cE '^\[0\] rank [0-7] ( *[0-9]+\.[0-9]){8}$' "$folder/out")" = 8 ] || fail "groups: waits"
+expect 2 "$rota" run -n 7 "$examples/groups"
+
 for n in 1 2 3; do
   for repetition in 1 2; do
     expect 0 "$rota" run -n $n --timeout 120 "$examples/data_parallel"
