@@ -20,6 +20,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -316,4 +317,74 @@ Test(shm_connect, C46_survivor_of_a_killed_peer_stops_at_its_deadline) {
         close(started[1]);
         cluster_close(&cluster);
     }
+}
+
+/* -- the heap -------------------------------------------------------------------------------- */
+
+/* Pages that the file of a heap holds. */
+static long heap_pages(const struct shm_heap *heap) {
+    struct stat file;
+    REQUIRE(fstat(heap->fd, &file) == 0);
+    return (long)(file.st_blocks * 512 / SHM_PAGE);
+}
+
+Test(shm_heap, freed_pages_go_back_and_ranges_join) {
+    struct shm_heap heap;
+    shm_heap_open(&heap);
+    cr_assert_eq(heap.bytes, SHM_HEAP_BYTES);
+    uint8_t *blocks[50];
+    for (int i = 0; i < 50; i++) {
+        blocks[i] = shm_heap_allocate(&heap, (size_t)i * 5000 + 1);
+        REQUIRE(blocks[i]);
+        memset(blocks[i], i + 1, (size_t)i * 5000 + 1);
+    }
+    cr_assert_geq(heap_pages(&heap), 50);
+    for (int i = 0; i < 50; i++)
+        cr_assert(blocks[i][0] == i + 1 && blocks[i][i * 5000] == i + 1);
+    for (int i = 0; i < 50; i++)
+        cr_assert(shm_heap_free(&heap, blocks[i * 37 % 50]));
+    cr_assert_eq(heap_pages(&heap), 0);
+    cr_assert_eq(heap.free.count, 1);
+    cr_assert_eq(heap.free.range[0].bytes, SHM_HEAP_BYTES);
+    uint8_t *whole = shm_heap_allocate(&heap, SHM_HEAP_BYTES);
+    cr_assert_eq(whole, heap.base);
+    cr_assert_eq(whole[0], 0); /* nothing of what was there */
+    cr_assert_null(shm_heap_allocate(&heap, 1));
+    cr_assert_null(shm_heap_allocate(&heap, SHM_HEAP_BYTES + 1));
+    cr_assert_not(shm_heap_free(&heap, whole + SHM_PAGE));
+    cr_assert_not(shm_heap_free(&heap, blocks));
+    cr_assert_eq(shm_heap_find(&heap, whole, SHM_HEAP_BYTES), 1);
+    cr_assert_eq(shm_heap_find(&heap, whole + 8, SHM_HEAP_BYTES), 0);
+    cr_assert_eq(shm_heap_find(&heap, blocks, 1), 0);
+    shm_heap_close(&heap);
+}
+
+Test(shm_heap, a_peer_sees_what_is_there_now) {
+    struct shm_heap heap;
+    shm_heap_open(&heap);
+    cr_assert_null(shm_heap_map(heap.fd, heap.bytes - SHM_PAGE)); /* not what it said */
+    const uint8_t *seen = shm_heap_map(heap.fd, heap.bytes);
+    REQUIRE(seen);
+    uint8_t *first = shm_heap_allocate(&heap, 100);
+    size_t offset = shm_heap_find(&heap, first, 100) - 1;
+    first[50] = 7;
+    cr_assert_eq(seen[offset + 50], 7);
+    cr_assert(shm_heap_free(&heap, first));
+    cr_assert_eq(seen[offset + 50], 0);
+    uint8_t *second = shm_heap_allocate(&heap, 100);
+    second[50] = 8;
+    cr_assert_eq(seen[shm_heap_find(&heap, second, 100) - 1 + 50], 8);
+    shm_heap_unmap(seen, heap.bytes);
+    shm_heap_close(&heap);
+}
+
+Test(shm_heap, limited_address_space_has_none) {
+    struct rlimit limit = {.rlim_cur = (rlim_t)1 << 50, .rlim_max = RLIM_INFINITY};
+    cr_assert_eq(setrlimit(RLIMIT_AS, &limit), 0);
+    struct shm_heap heap;
+    shm_heap_open(&heap);
+    cr_assert_eq(heap.fd, -1);
+    cr_assert_null(shm_heap_allocate(&heap, 1));
+    cr_assert_eq(shm_heap_find(&heap, &heap, 1), 0);
+    shm_heap_close(&heap);
 }

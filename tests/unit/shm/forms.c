@@ -17,6 +17,7 @@ struct matrix {
     size_t limit;    /* of bytes per call */
     int rounds;      /* calls per type and operator */
     bool impatient;  /* every wait is cut short and resumed */
+    bool mapped;     /* large calls, with buffers in the ranks' heaps and elsewhere */
     const char *isa; /* unused: the best */
 };
 
@@ -46,7 +47,16 @@ static struct native_result advance(struct native_group *group, const struct nat
 
 struct buffers {
     uint8_t *send[CLUSTER_MAX], *recv, *before;
+    uint8_t *sends[2], *recvs[2]; /* of this rank: ordinary, and in its heap */
+    int mapped_calls;
 };
+
+/* Puts the rank's buffers elsewhere from call to call: every third time all into the heaps. */
+static void place(struct buffers *buffers, uint64_t number, int rank) {
+    uint64_t mix = number % 3 == 0 ? 3 : number / 3 + (uint64_t)rank * (number % 5);
+    buffers->send[rank] = buffers->sends[mix & 1];
+    buffers->recv = buffers->recvs[mix >> 1 & 1];
+}
 
 static void check_result(const struct reduce_spec *spec, const struct buffers *buffers, int n,
                          size_t count, uint64_t call) {
@@ -71,6 +81,8 @@ static void one_call(struct native_group *group, const struct matrix *matrix, in
                      const struct reduce_spec *spec, size_t count, uint64_t number,
                      struct buffers *buffers) {
     size_t bytes = count * spec->element_size;
+    if (matrix->mapped)
+        place(buffers, number, rank);
     for (int r = 0; r < matrix->n; r++)
         fill(buffers->send[r], spec->dtype, spec->op, count, number, r);
     bool in_place = (number + (uint64_t)rank) % 3 == 0; /* differs between ranks */
@@ -90,6 +102,14 @@ static void one_call(struct native_group *group, const struct matrix *matrix, in
     REQUIRE(form);
     struct native_result result = advance(group, &call, form, matrix->impatient);
     REQUIRE(result.outcome == NATIVE_DONE);
+    buffers->mapped_calls += result.form && strcmp(result.form->name, "shm-mapped") == 0;
+    /* What others still read of this rank must not be needed any more. */
+    uint8_t *heap_send = buffers->sends[1];
+    if (matrix->mapped && heap_send == buffers->send[rank] && !in_place) {
+        memset(heap_send, 0x5a, bytes);
+        sched_yield();
+        memcpy(heap_send, buffers->before, bytes);
+    }
     check_result(spec, buffers, matrix->n, count, number);
     REQUIRE(memcmp(buffers->before, buffers->send[rank], bytes) == 0);
     for (size_t i = 0; i < GUARD; i++)
@@ -99,12 +119,18 @@ static void one_call(struct native_group *group, const struct matrix *matrix, in
 static void run_matrix(struct cluster *cluster, int rank, void *arg) {
     const struct matrix *matrix = arg;
     struct native_group *group = cluster_group(cluster, rank, 5, matrix->n);
-    struct buffers buffers;
+    struct buffers buffers = {0};
     for (int r = 0; r < matrix->n; r++)
         REQUIRE((buffers.send[r] = malloc(matrix->limit + 8)) != NULL);
     buffers.recv = malloc(matrix->limit + 8 + 2 * GUARD);
     buffers.before = malloc(matrix->limit + 8);
     REQUIRE(buffers.recv && buffers.before);
+    struct shm_heap *heap = &shm_of(cluster->ranks[rank].transport)->heap;
+    buffers.sends[0] = buffers.send[rank];
+    buffers.recvs[0] = buffers.recv;
+    buffers.sends[1] = shm_heap_allocate(heap, matrix->limit + 8);
+    buffers.recvs[1] = shm_heap_allocate(heap, matrix->limit + 8 + 2 * GUARD);
+    REQUIRE(buffers.sends[1] && buffers.recvs[1]);
     uint64_t number = 0, state = 4711;
     for (rota_dtype dtype = 0; dtype < ROTA_DTYPE_COUNT; dtype++)
         for (rota_op op = 0; op < ROTA_OP_COUNT; op++) {
@@ -113,14 +139,18 @@ static void run_matrix(struct cluster *cluster, int rank, void *arg) {
             for (int round = 0; round < matrix->rounds; round++) {
                 /* Sizes of all magnitudes, so that the form changes from call to call. */
                 uint64_t random = reference_random(&state);
-                size_t top = matrix->limit >> random % 12;
+                size_t top = matrix->limit >> random % (matrix->mapped ? 2 : 12);
                 size_t count = (size_t)(random >> 8) % (top + 1) / spec.element_size;
                 one_call(group, matrix, rank, &spec, count, ++number, &buffers);
             }
         }
+    REQUIRE(matrix->mapped == (buffers.mapped_calls > 0));
+    buffers.send[rank] = buffers.sends[0];
     for (int r = 0; r < matrix->n; r++)
         free(buffers.send[r]);
-    free(buffers.recv);
+    free(buffers.recvs[0]);
+    REQUIRE(shm_heap_free(heap, buffers.sends[1]) && shm_heap_free(heap, buffers.recvs[1]));
+    REQUIRE(!shm_heap_free(heap, buffers.sends[1]));
     free(buffers.before);
     shm_native.group_close(group);
 }
@@ -143,6 +173,19 @@ Test(shm_forms, many_slices) {
 Test(shm_forms, paused_and_resumed) {
     cluster_run(3, run_matrix,
                 &(struct matrix){.n = 3, .limit = 600001, .rounds = 3, .impatient = true});
+}
+Test(shm_forms, mapped_buffers_2) {
+    cluster_run(2, run_matrix,
+                &(struct matrix){.n = 2, .limit = 1500003, .rounds = 2, .mapped = true});
+}
+Test(shm_forms, mapped_buffers_3_paused) {
+    cluster_run(
+        3, run_matrix,
+        &(struct matrix){.n = 3, .limit = 1500003, .rounds = 1, .impatient = true, .mapped = true});
+}
+Test(shm_forms, mapped_buffers_5) {
+    cluster_run(5, run_matrix,
+                &(struct matrix){.n = 5, .limit = 2700003, .rounds = 1, .mapped = true});
 }
 Test(shm_forms, C34_call_numbers_near_their_ends) {
     const char *starts[] = {"2147483645", "4294967293", "9223372036854775805"};
