@@ -117,7 +117,8 @@ static bool native_connect(rota_comm *comm) {
 struct native_pause {
     struct native_wait wait; /* first */
     rota_comm *comm;
-    int64_t deadline_ns;
+    int64_t timeout_ms;
+    int64_t started_ns, deadline_ns; /* from the first pause on; 0 before */
     struct domain_wait turns;
     int noted; /* member that the last pause waited for, or -1 */
     bool expired;
@@ -132,6 +133,10 @@ static bool native_pause(struct native_wait *wait, bool (*ready)(const void *arg
     if (atomic_load_explicit(&comm->status, memory_order_acquire) != ROTA_OK)
         return false;
     int64_t began = clock_now_ns();
+    if (pause->started_ns == 0) {
+        pause->started_ns = began;
+        pause->deadline_ns = clock_deadline(pause->timeout_ms);
+    }
     domain_pause(&comm->job->domain, &pause->turns, ready, arg, pause->deadline_ns);
     int64_t now = clock_now_ns();
     skew_add(skew_of(comm), wait->waiting_for, now - began, wait->waiting_for != pause->noted);
@@ -200,13 +205,14 @@ rota_status collective_raise_stray(const rota_request *request, int peer) {
 
 /* Slow end of run_native: describes what happened and ends the communicator. */
 static rota_status native_give_up(rota_comm *comm, const struct call_args *args,
-                                  const struct native_call *native, int64_t started_ns,
+                                  const struct native_call *native,
                                   const struct native_result *result,
                                   const struct native_pause *pause, const char *label) {
     rota_request *request = calloc(1, sizeof(*request));
     if (request == NULL)
         return error_raise(ROTA_ERR_MEMORY, "out of memory for an error record");
-    request_of_call(request, comm, args, native, started_ns);
+    request_of_call(request, comm, args, native,
+                    pause->started_ns != 0 ? pause->started_ns : clock_now_ns());
     if (label != NULL)
         snprintf(request->label, sizeof(request->label), "%s", label);
     domain_enter(&comm->job->domain);
@@ -241,16 +247,14 @@ static rota_status run_native(rota_comm *comm, const struct call_args *args,
     pause.noted = -1;
     pause.expired = false;
     PROBE3(collective_begin, (int)args->kind, native.sequence, bytes);
-    int64_t started = clock_now_ns();
-    pause.deadline_ns = timeout_ms < CLOCK_NEVER / 1000000 - started / 1000000
-                            ? started + timeout_ms * 1000000
-                            : CLOCK_NEVER;
+    pause.timeout_ms = timeout_ms;
+    pause.started_ns = 0; /* the clock is read only by calls that wait */
     struct native_result result =
         comm->native_ops->advance(comm->native, form, &native, &pause.wait);
     rota_status status = ROTA_OK;
     if (__builtin_expect(result.outcome != NATIVE_DONE, 0))
-        status = native_give_up(comm, args, &native, started, &result, &pause,
-                                call != NULL ? call->label : NULL);
+        status =
+            native_give_up(comm, args, &native, &result, &pause, call != NULL ? call->label : NULL);
     else
         comm_note_native(comm, args->kind, (result.form != NULL ? result.form : form)->name);
     PROBE3(collective_end, (int)args->kind, native.sequence, (int)status);

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 
 /* How often a wait polls before it offers the core to others between polls, and how often it does
- * that before it sleeps. A poll costs 20-50 ns, or 300 ns and more with sockets to read; a sleep and
- * its wake-up cost about 10 us, so polling a few times as long loses little. A yield costs about
- * 0.3 us when nobody wants the core. With more ranks than cores the peer wants it, so it is offered
- * at once. */
+ * that before it sleeps. A poll costs 20-50 ns, or 300 ns and more with sockets to read; a sleep
+ * and its wake-up cost about 10 us, so polling a few times as long loses little. A yield costs
+ * about 0.3 us when nobody wants the core. With more ranks than cores the peer wants it, so it is
+ * offered at once. */
 enum { SPIN_TURNS = 256, SPIN_TURNS_CROWDED = 1, YIELD_TURNS = 500, YIELD_TURNS_CROWDED = 1000 };
 
 struct sleeper_entry {

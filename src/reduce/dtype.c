@@ -50,10 +50,8 @@ static const struct alias dtype_aliases[] = {
     {"fp32", ROTA_FLOAT32}, {"fp64", ROTA_FLOAT64},
 };
 static const struct alias kind_aliases[] = {
-    {"allreduce", ROTA_KIND_ALL_REDUCE},
-    {"allgather", ROTA_KIND_ALL_GATHER},
-    {"reducescatter", ROTA_KIND_REDUCE_SCATTER},
-    {"alltoall", ROTA_KIND_ALL_TO_ALL},
+    {"allreduce", ROTA_KIND_ALL_REDUCE},         {"allgather", ROTA_KIND_ALL_GATHER},
+    {"reducescatter", ROTA_KIND_REDUCE_SCATTER}, {"alltoall", ROTA_KIND_ALL_TO_ALL},
     {"exscan", ROTA_KIND_EXCLUSIVE_SCAN},
 };
 
