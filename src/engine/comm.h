@@ -87,6 +87,13 @@ struct rota_request {
 
 enum native_state { NATIVE_UNKNOWN, NATIVE_CONNECTING, NATIVE_READY, NATIVE_NONE };
 
+/* What an algorithm sends and receives, counted from rank 0's schedule; see select.c. */
+struct comm_traffic {
+    bool counted;
+    float near, far; /* messages inside the host, and between hosts */
+    float far_share; /* of the chunks */
+};
+
 struct rota_comm {
     struct job *job;
     int rank, nranks;
@@ -107,9 +114,9 @@ struct rota_comm {
     struct algorithm_topology topology;
     int *group_of;
     double crowding; /* for selection: ranks per core; 0 = not computed yet */
-    float messages[ROTA_KIND_COUNT][COMM_MAX_ALGORITHMS]; /* counted + 1; 0 = not yet */
-    TAILQ_HEAD(comm_queue, rota_request) queue;           /* collectives, in order; the head runs */
-    LIST_HEAD(, rota_request) requests;                   /* all that have not ended */
+    struct comm_traffic traffic[ROTA_KIND_COUNT][COMM_MAX_ALGORITHMS];
+    TAILQ_HEAD(comm_queue, rota_request) queue; /* collectives, in order; the head runs */
+    LIST_HEAD(, rota_request) requests;         /* all that have not ended */
     struct executor *executor;
     struct plan *plans; /* cache */
     struct p2p_table *p2p;

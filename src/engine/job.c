@@ -250,7 +250,9 @@ bool job_same_host(const struct job *job, int a, int b) {
 static void set_message_bytes(struct job *job) {
     bool local_pair = false, remote_pair = false;
     job->shares_memory = true;
+    job->common_transports = UINT32_MAX;
     for (int i = 0; i < job->nranks; i++) {
+        job->common_transports &= job->records[i].transports;
         job->shares_memory &= (job->records[i].transports & (1u << TRANSPORT_SHM)) != 0;
         for (int j = 0; j < i; j++) {
             bool same = job_same_host(job, i, j);

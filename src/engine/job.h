@@ -38,6 +38,7 @@ struct job {
     uint32_t next_comm;           /* above the id of every communicator so far; the world has 0 */
     size_t message_bytes;         /* bytes of a message that all ranks use: see job_message_bytes */
     int local_ranks;              /* ranks on this host */
+    uint32_t common_transports;   /* bit per transport that every rank has */
     bool shares_memory;           /* every rank has shared memory and is on one host */
     LIST_HEAD(, rota_comm) comms;
     TAILQ_HEAD(job_requests, rota_request) polled; /* native calls and copies under way */

@@ -20,12 +20,25 @@ static const struct link_price TCP_PRICE = {
 /* A turn of another rank on the same core: a yield, a poll, and its caches. */
 #define TURN_US 10
 
-/* Messages that rank 0 sends and receives, counted once from its schedule. */
-static double messages_of(rota_comm *comm, int index, const struct algorithm *algorithm,
-                          rota_kind kind) {
-    float *known = &comm->messages[kind][index];
-    if (*known > 0)
-        return (double)*known - 1;
+static void count_step(const rota_comm *comm, const struct sched *schedule,
+                       const struct sched_step *step, struct comm_traffic *traffic,
+                       double *far_chunks, double *chunks) {
+    struct sched_list data = step->type == SCHED_SEND ? step->src : step->dst;
+    double each = sched_list_chunks(schedule, data);
+    for (uint32_t p = step->peers.begin; p < step->peers.begin + step->peers.count; p++) {
+        bool far = comm->group_of[schedule->peers[p]] != comm->group_of[0];
+        *(far ? &traffic->far : &traffic->near) += 1;
+        *far_chunks += far ? each : 0;
+        *chunks += each;
+    }
+}
+
+/* What rank 0 sends and receives, counted once from its schedule. */
+static const struct comm_traffic *traffic_of(rota_comm *comm, int index,
+                                             const struct algorithm *algorithm, rota_kind kind) {
+    struct comm_traffic *traffic = &comm->traffic[kind][index];
+    if (traffic->counted)
+        return traffic;
     struct algorithm_request request = {.kind = kind,
                                         .nranks = comm->nranks,
                                         .rank = 0,
@@ -34,10 +47,14 @@ static double messages_of(rota_comm *comm, int index, const struct algorithm *al
                                         .topology = &comm->topology};
     struct sched *schedule = NULL;
     if (algorithm_build(algorithm, &request, &schedule) != ROTA_OK)
-        return 0;
-    *known = (float)schedule->npeers + 1;
+        return traffic;
+    double far_chunks = 0, chunks = 0;
+    for (uint32_t i = 0; i < schedule->nsteps; i++)
+        count_step(comm, schedule, &schedule->steps[i], traffic, &far_chunks, &chunks);
+    traffic->far_share = chunks > 0 ? (float)(far_chunks / chunks) : 0;
+    traffic->counted = true;
     sched_free(schedule);
-    return (double)*known - 1;
+    return traffic;
 }
 
 /* Ranks that share a core, at the fullest host. */
@@ -57,17 +74,26 @@ static double crowding(const struct job *job) {
     return most;
 }
 
+/* Ranks of the fullest host, which share its way to the others. */
+static double ranks_per_host(const rota_comm *comm) {
+    return (double)comm->nranks / comm->topology.ngroups;
+}
+
 static double price(rota_comm *comm, int index, const struct algorithm *algorithm, rota_kind kind,
                     size_t bytes, const struct reduce_spec *spec) {
-    const struct link_price *link = comm->job->shares_memory ? &SHM_PRICE : &TCP_PRICE;
+    bool shared = (comm->job->common_transports & 1u << TRANSPORT_SHM) != 0;
+    const struct link_price *near = shared ? &SHM_PRICE : &TCP_PRICE, *far = &TCP_PRICE;
+    const struct comm_traffic *traffic = traffic_of(comm, index, algorithm, kind);
     double all = (double)bytes * (double)sched_kind_blocks(kind, comm->nranks);
     double volume = algorithm->volume(kind, comm->nranks) * all;
     if (spec != NULL && algorithm->sends_partials)
         volume *= (double)spec->partial_size / (double)spec->element_size;
-    double cpu =
-        messages_of(comm, index, algorithm, kind) * link->overhead_us + volume / link->bytes_per_us;
+    double far_bytes = volume * (double)traffic->far_share, near_bytes = volume - far_bytes;
+    double cpu = (double)traffic->near * near->overhead_us +
+                 (double)traffic->far * far->overhead_us + near_bytes / near->bytes_per_us +
+                 far_bytes * ranks_per_host(comm) / far->bytes_per_us;
     /* With several ranks on a core every round also waits for the others to have their turn. */
-    double latency = link->latency_us + (comm->crowding - 1) * TURN_US;
+    double latency = (traffic->far > 0 ? far : near)->latency_us + (comm->crowding - 1) * TURN_US;
     return algorithm->rounds(kind, comm->nranks) * latency + comm->crowding * cpu;
 }
 
