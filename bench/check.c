@@ -57,8 +57,8 @@ void bench_inputs_fill(struct bench_session *session, const struct bench_case *r
     /* In place the second buffer holds the input; where blocks are gathered the own one only. */
     if (row->in_place &&
         (row->operation->shape == BENCH_ALL_GATHER || row->operation->shape == BENCH_GATHER)) {
-        pattern_fill(tile_of(session, row, row->rank), bench_send_pointer(session, row), row->count,
-                     row->salt % PATTERN_PERIOD);
+        pattern_fill(tile_of(session, row, row->rank), bench_send_pointer(session, row),
+                     bench_case_send_count(row), row->salt % PATTERN_PERIOD);
         return;
     }
     buffer_fill(session, row, row->in_place ? LAYOUT_RECV : LAYOUT_SEND);

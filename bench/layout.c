@@ -13,19 +13,45 @@ static int one(struct layout_segment *segments, int origin, uint32_t phase, size
     return 1;
 }
 
+static struct layout_segment poison(size_t offset, size_t count) {
+    return (struct layout_segment){.origin = PATTERN_POISONED, .offset = offset, .count = count};
+}
+
+/* A block for each rank, in the order and with the gaps of the case. */
+static int blocks(const struct bench_case *row, bool receives, struct layout_segment *segments) {
+    bool to_me = row->operation->shape == BENCH_ALL_TO_ALL;
+    size_t gap = bench_case_gap(row), offset = 0;
+    int used = 0;
+    for (int place = 0; place < row->nranks; place++) {
+        int rank = bench_case_block_at(row, place);
+        if (gap > 0)
+            segments[used++] = poison(offset, gap);
+        offset += gap;
+        struct layout_segment block = {.origin = row->rank, .offset = offset};
+        if (receives) {
+            block.origin = rank;
+            block.phase = block_phase(row, to_me ? row->rank : 0);
+            block.count = bench_case_block(row, rank, row->rank);
+        } else {
+            block.phase = block_phase(row, rank);
+            block.count = bench_case_block(row, row->rank, rank);
+        }
+        segments[used++] = block;
+        offset += block.count;
+    }
+    if (gap > 0)
+        segments[used++] = poison(offset, gap);
+    return used;
+}
+
 /* A rank's own input: one block for each rank where the operation deals them out. */
 static int input(const struct bench_case *row, struct layout_segment *segments) {
     enum bench_shape shape = row->operation->shape;
     bool dealt =
         shape == BENCH_REDUCE_SCATTER || shape == BENCH_ALL_TO_ALL || shape == BENCH_SCATTER;
     if (!dealt)
-        return one(segments, row->rank, block_phase(row, 0), row->count);
-    for (int block = 0; block < row->nranks; block++)
-        segments[block] = (struct layout_segment){.origin = row->rank,
-                                                  .phase = block_phase(row, block),
-                                                  .offset = (size_t)block * row->count,
-                                                  .count = row->count};
-    return row->nranks;
+        return one(segments, row->rank, block_phase(row, 0), bench_case_send_count(row));
+    return blocks(row, false, segments);
 }
 
 size_t layout_count(const struct bench_case *row, enum layout_buffer buffer) {
@@ -44,22 +70,21 @@ static bool scatters(const struct bench_case *row) {
 }
 
 size_t layout_send_offset(const struct bench_case *row) {
-    return gathers(row) ? (size_t)row->rank * row->count : 0;
+    return gathers(row) ? bench_case_block_offset(row, true, row->rank) : 0;
 }
 
 size_t layout_recv_offset(const struct bench_case *row) {
-    return scatters(row) ? (size_t)row->rank * row->count : 0;
+    return scatters(row) ? bench_case_block_offset(row, false, row->rank) : 0;
 }
 
 /* One block at `offset` amid poison; the block comes with origin, phase and count. */
 static int amid_poison(struct layout_segment *segments, struct layout_segment block, size_t offset,
                        size_t total) {
     size_t end = offset + block.count;
-    segments[0] = (struct layout_segment){.origin = PATTERN_POISONED, .count = offset};
+    segments[0] = poison(0, offset);
     block.offset = offset;
     segments[1] = block;
-    segments[2] =
-        (struct layout_segment){.origin = PATTERN_POISONED, .offset = end, .count = total - end};
+    segments[2] = poison(end, total - end);
     return 3;
 }
 
@@ -75,16 +100,6 @@ int layout_before(const struct bench_case *row, enum layout_buffer buffer,
     return amid_poison(segments, segments[0], layout_send_offset(row), count);
 }
 
-static int blocks_from_all(const struct bench_case *row, struct layout_segment *segments) {
-    bool to_me = row->operation->shape == BENCH_ALL_TO_ALL;
-    for (int from = 0; from < row->nranks; from++)
-        segments[from] = (struct layout_segment){.origin = from,
-                                                 .phase = block_phase(row, to_me ? row->rank : 0),
-                                                 .offset = (size_t)from * row->count,
-                                                 .count = row->count};
-    return row->nranks;
-}
-
 static int output(const struct bench_case *row, struct layout_segment *segments) {
     int previous = (row->rank + row->nranks - 1) % row->nranks;
     switch (row->operation->shape) {
@@ -92,11 +107,12 @@ static int output(const struct bench_case *row, struct layout_segment *segments)
     case BENCH_REDUCE:
         return one(segments, PATTERN_RESULT, block_phase(row, 0), row->count);
     case BENCH_REDUCE_SCATTER:
-        return one(segments, PATTERN_RESULT, block_phase(row, row->rank), row->count);
+        return one(segments, PATTERN_RESULT, block_phase(row, row->rank),
+                   bench_case_recv_count(row));
     case BENCH_BROADCAST:
         return one(segments, row->root, block_phase(row, 0), row->count);
     case BENCH_SCATTER:
-        return one(segments, row->root, block_phase(row, row->rank), row->count);
+        return one(segments, row->root, block_phase(row, row->rank), bench_case_recv_count(row));
     case BENCH_SCAN:
     case BENCH_EXCLUSIVE_SCAN:
         return one(segments,
@@ -107,7 +123,7 @@ static int output(const struct bench_case *row, struct layout_segment *segments)
     case BENCH_ALL_GATHER:
     case BENCH_ALL_TO_ALL:
     case BENCH_GATHER:
-        return blocks_from_all(row, segments);
+        return blocks(row, true, segments);
     case BENCH_BARRIER:
         break;
     }
@@ -127,7 +143,9 @@ int layout_after(const struct bench_case *row, enum layout_buffer buffer,
     }
     /* The own block is the result, the others are still input. */
     int count = input(row, segments);
-    if (row->operation->shape == BENCH_REDUCE_SCATTER)
-        segments[row->rank].origin = PATTERN_RESULT;
+    for (int place = 0; place < row->nranks; place++)
+        if (row->operation->shape == BENCH_REDUCE_SCATTER &&
+            bench_case_block_at(row, place) == row->rank)
+            segments[bench_case_gap(row) ? 2 * place + 1 : place].origin = PATTERN_RESULT;
     return count;
 }

@@ -14,8 +14,10 @@ struct layout_segment {
 
 enum layout_buffer { LAYOUT_SEND, LAYOUT_RECV };
 
-/* Number of segments of one buffer, at most nranks + 2, written to `segments`. In place only
- * LAYOUT_RECV exists. */
+#define LAYOUT_MAX_SEGMENTS(nranks) (2 * (nranks) + 2)
+
+/* Number of segments of one buffer, at most LAYOUT_MAX_SEGMENTS, written to `segments`. In place
+ * only LAYOUT_RECV exists. */
 int layout_before(const struct bench_case *row, enum layout_buffer buffer,
                   struct layout_segment *segments);
 int layout_after(const struct bench_case *row, enum layout_buffer buffer,

@@ -30,6 +30,7 @@ struct bench_operation {
     bool blocks;          /* the count is per rank */
     bool reduces, rooted; /* it has an operator, a root */
     bool in_place;        /* nccl-tests measures its in-place form */
+    bool vector;          /* a v-form: blocks of different lengths */
 };
 
 /* Whether the operation has this operator: there is no average of some of the ranks. */
@@ -47,15 +48,34 @@ struct bench_case {
     int root; /* -1: none */
     const char *algorithm;
     int64_t bytes;    /* asked for */
-    size_t count;     /* elements, as the call takes them */
-    size_t size;      /* bytes of the larger buffer, as nccl-tests counts */
+    size_t count;     /* elements, as the call takes them; of a v-form a block's on average */
+    size_t size;      /* bytes of the larger buffer, as nccl-tests counts; without gaps */
     int nranks, rank; /* who we are */
     bool in_place;
-    uint32_t salt; /* makes the data of each call different */
+    uint32_t salt;  /* makes the data of each call different */
+    size_t *tables; /* of a v-form: room for BENCH_TABLES arrays of nranks */
 };
 
 void bench_case_size(struct bench_case *row, int64_t bytes);
-/* Elements of the send and receive buffer of this rank. */
+
+/* Blocks. Those of a v-form have lengths that follow from the ranks alone, so that every rank knows
+ * them: three quarters to five quarters of the count in turn, from three ranks on one empty and
+ * its neighbour longer by as much. Half of the calls, by type and half of the row, have them packed
+ * and in order; the others rotated, with gaps of BENCH_GAP elements around each. */
+#define BENCH_GAP ((size_t)3)
+/* Elements of the block that goes from one rank to another. */
+size_t bench_case_block(const struct bench_case *row, int from, int to);
+size_t bench_case_gap(const struct bench_case *row);
+/* The rank whose block lies at this place, and where that rank's block begins in the buffer. Of a
+ * buffer that receives, ranks are senders; else receivers. */
+int bench_case_block_at(const struct bench_case *row, int place);
+size_t bench_case_block_offset(const struct bench_case *row, bool receives, int rank);
+
+enum { BENCH_SEND_COUNTS, BENCH_SEND_OFFSETS, BENCH_RECV_COUNTS, BENCH_RECV_OFFSETS, BENCH_TABLES };
+/* Fills row->tables of a v-form with what bench_case_call passes on; anew for each half. */
+void bench_case_tables_fill(struct bench_case *row);
+
+/* Elements of the send and receive buffer of this rank, with the gaps. */
 size_t bench_case_send_count(const struct bench_case *row);
 size_t bench_case_recv_count(const struct bench_case *row);
 /* Whether this rank's send buffer is read, and its receive buffer written. */

@@ -38,7 +38,7 @@ static const struct argp_option help[] = {
     {"stepfactor", 'f', "F", 0, "from one size to the next by this factor (4)", 2},
     {"datatype", 'd', "TYPE|all", 0, "element type (float)", 2},
     {"op", 'o', "OP|all", 0, "operator: sum, prod, min, max, avg (sum)", 2},
-    {"root", 'r', "R|all", 0, "root of broadcast and reduce (0)", 2},
+    {"root", 'r', "R|all", 0, "root of the operations that have one (0)", 2},
     {"transport", KEY_TRANSPORT, "T", 0, "ROTA_TRANSPORT for this run, as shm or tcp", 2},
     {"algorithm", KEY_ALGORITHM, "A|all", 0, "use this algorithm, or each in turn", 2},
     {"mode", KEY_MODE, "M", 0, "ROTA_MODE for this run", 2},
@@ -137,7 +137,7 @@ static void hosts_parse(struct bench_options *options, const char *value) {
 }
 
 static void operation_add(struct bench_options *options, const char *name) {
-    char quoted[CLI_QUOTED], names[256];
+    char quoted[CLI_QUOTED], names[512];
     const struct bench_operation *operation = bench_operation_find(name);
     if (!operation) {
         size_t used = 0;
@@ -260,7 +260,9 @@ static const struct argp parser = {
     .args_doc = "OPERATION...|--all",
     .doc = "Measures collective operations and checks every element of their results. Prints "
            "nccl-tests' table.\vOperations: all_reduce, all_gather, reduce_scatter, broadcast, "
-           "reduce, all_to_all, send_recv, barrier. Starts its own ranks when no launcher (rota "
+           "reduce, all_to_all, gather, scatter, scan, exclusive_scan, send_recv, barrier, and "
+           "the v-forms all_gatherv, reduce_scatterv, all_to_allv, gatherv, scatterv. Starts its "
+           "own ranks when no launcher (rota "
            "run, torchrun) has. Inputs are rewritten between calls and the cost of that is not "
            "counted. Status 1 when anything was wrong."};
 

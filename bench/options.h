@@ -4,7 +4,7 @@
 
 #include "bench/operation.h"
 
-#define BENCH_MAX_OPERATIONS 16
+#define BENCH_MAX_OPERATIONS 32
 #define BENCH_COMMAND "rota bench"
 
 /* How the times of the ranks become one (-a). */

@@ -54,6 +54,7 @@ static rota_status half_gather(struct bench_session *session, struct bench_half 
 static rota_status half_run(struct bench_session *session, struct bench_case *row,
                             struct bench_half *half, rota_counters *after) {
     rota_status status = ROTA_OK;
+    bench_case_tables_fill(row);
     if (half->timed)
         status = bench_measure(session, row, &half->times);
     for (int64_t i = 0; i < session->options->checks && status == ROTA_OK; i++)
@@ -78,8 +79,9 @@ static rota_status half_run(struct bench_session *session, struct bench_case *ro
 static rota_status row_run(struct bench_session *session, struct bench_case *row) {
     struct bench_half halves[2] = {{.timed = true}, {.timed = row->operation->in_place}};
     /* nccl-tests shows no in-place half of an all-to-all; it is checked all the same. */
-    bool in_place = row->operation->in_place ||
-                    (row->operation->shape == BENCH_ALL_TO_ALL && session->options->checks > 0);
+    bool in_place =
+        row->operation->in_place || (row->operation->shape == BENCH_ALL_TO_ALL &&
+                                     !row->operation->vector && session->options->checks > 0);
     rota_counters before = ROTA_COUNTERS_INIT, after = ROTA_COUNTERS_INIT;
     rota_counters unused = ROTA_COUNTERS_INIT;
     if (session->rank == 0)
@@ -178,7 +180,8 @@ rota_status bench_rows_run(struct bench_session *session) {
     for (int i = 0; i < session->options->operation_count && status == ROTA_OK; i++) {
         struct bench_case row = {.operation = session->options->operations[i],
                                  .nranks = session->nranks,
-                                 .rank = session->rank};
+                                 .rank = session->rank,
+                                 .tables = session->tables};
         status = algorithms_run(session, &row);
     }
     cli_progress_clear(&session->progress);

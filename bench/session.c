@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define PAGE_BYTES ((size_t)4096)
+#define WIDEST ((size_t)8) /* bytes of the widest element */
 
 /* A page before the data holds the first red zone, so that data begin page-aligned. Memory is
  * touched only as far as a row fills it. */
@@ -29,16 +30,18 @@ static bool memory_open(struct bench_session *session) {
     const struct bench_options *options = session->options;
     size_t ranks = (size_t)session->nranks;
     /* In place both operands of the call lie in the second buffer. */
-    bool buffers = buffer_open(&session->buffers[LAYOUT_SEND], (size_t)options->max_bytes) &&
-                   buffer_open(&session->buffers[LAYOUT_RECV], (size_t)options->max_bytes);
-    session->segments = calloc(ranks + 2, sizeof(*session->segments));
+    size_t capacity = (size_t)options->max_bytes + (ranks + 1) * BENCH_GAP * WIDEST;
+    bool buffers = buffer_open(&session->buffers[LAYOUT_SEND], capacity) &&
+                   buffer_open(&session->buffers[LAYOUT_RECV], capacity);
+    session->segments = calloc(LAYOUT_MAX_SEGMENTS(ranks), sizeof(*session->segments));
+    session->tables = calloc(BENCH_TABLES * ranks, sizeof(*session->tables));
     session->input = tile_open();
     session->result = tile_open();
     session->other = tile_open();
     session->poison = tile_open();
     session->samples = calloc((size_t)options->iterations, sizeof(double));
-    return buffers && session->segments && session->input && session->result && session->other &&
-           session->poison && session->samples;
+    return buffers && session->segments && session->tables && session->input && session->result &&
+           session->other && session->poison && session->samples;
 }
 
 rota_status bench_session_open(struct bench_session *session, const struct bench_options *options,
@@ -64,6 +67,7 @@ void bench_session_close(struct bench_session *session) {
     free(session->buffers[LAYOUT_SEND].block);
     free(session->buffers[LAYOUT_RECV].block);
     free(session->segments);
+    free(session->tables);
     free(session->input);
     free(session->result);
     free(session->other);

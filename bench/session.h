@@ -36,6 +36,7 @@ struct bench_session {
     bool one_machine;               /* clocks of all ranks are one */
     struct bench_buffer buffers[2]; /* by enum layout_buffer */
     struct layout_segment *segments;
+    size_t *tables; /* of the v-forms */
     struct pattern_tile *input, *result, *other, *poison;
     double *samples, *all;
     unsigned shown; /* wrong elements that were told one by one */

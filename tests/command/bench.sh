@@ -30,6 +30,11 @@ expect 0 "$rota" bench all_reduce "${small[@]}" --algorithm all --ranks 2
 table 2
 expect 0 "$rota" run -n 2 --no-prefix -- "$rota" bench all_to_all "${small[@]}"
 table 2
+expect 0 "$rota" bench all_gatherv reduce_scatterv all_to_allv gatherv scatterv "${small[@]}" -d all \
+  -r all --ranks 3
+table 3
+expect 0 "$(dirname "$rota")/alltoallv_perf" "${small[@]}" --ranks 2
+table 2
 expect 0 "$(dirname "$rota")/all_reduce_perf" "${small[@]}" --ranks 2
 table 2
 

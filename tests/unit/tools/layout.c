@@ -4,7 +4,7 @@
 
 #define RANKS 5
 
-static struct layout_segment segments[RANKS + 2];
+static struct layout_segment segments[LAYOUT_MAX_SEGMENTS(RANKS)];
 
 static struct bench_case case_of(const struct bench_operation *operation, int rank, bool in_place) {
     struct bench_case row = {.operation = operation,
@@ -29,7 +29,7 @@ Test(layout, covers_the_buffer) {
                     if (whole == 0)
                         continue;
                     int count = layout_after(&row, buffer, segments);
-                    cr_assert_leq(count, RANKS + 2);
+                    cr_assert_leq(count, LAYOUT_MAX_SEGMENTS(RANKS));
                     for (int s = 0; s < count; s++) {
                         cr_assert_eq(segments[s].offset, covered, "%s", row.operation->name);
                         cr_assert_lt(segments[s].phase, PATTERN_PERIOD);
@@ -56,6 +56,67 @@ Test(layout, all_to_all_transposes) {
             cr_assert_eq(segments[from].phase, sent[from][rank]);
         }
     }
+}
+
+/* What one rank sends to another is what that one expects, in both forms, and one block is empty.
+ */
+Test(layout, v_forms_agree_on_lengths) {
+    static const char *names[] = {"all_gatherv", "reduce_scatterv", "alltoallv", "gatherv",
+                                  "scatterv_perf"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        for (int form = 0; form < 2; form++) {
+            size_t tables[RANKS][BENCH_TABLES * RANKS], sent = 0;
+            int empty = 0;
+            for (int rank = 0; rank < RANKS; rank++) {
+                struct bench_case row = case_of(bench_operation_find(names[i]), rank, form);
+                row.tables = tables[rank];
+                bench_case_tables_fill(&row);
+                cr_assert_leq(row.size, 4000);
+                cr_assert_geq(row.size, 3500);
+                sent += bench_case_block(&row, 0, rank) * sizeof(int32_t);
+                empty += bench_case_block(&row, 0, rank) == 0;
+                if (rank == RANKS - 1 && row.operation->shape != BENCH_ALL_GATHER &&
+                    row.operation->shape != BENCH_GATHER) {
+                    cr_assert_eq(sent, row.size);
+                    cr_assert_eq(empty, 1);
+                }
+            }
+            for (int from = 0; from < RANKS; from++)
+                for (int to = 0; to < RANKS; to++)
+                    cr_assert_eq(tables[from][BENCH_SEND_COUNTS * RANKS + to],
+                                 tables[to][BENCH_RECV_COUNTS * RANKS + from], "%s", names[i]);
+        }
+}
+
+/* Every block lies where the tables say, between gaps; in the other half packed and in order. */
+Test(layout, v_forms_have_gaps_in_one_half) {
+    for (int form = 0; form < 2; form++) {
+        size_t tables[BENCH_TABLES * RANKS];
+        struct bench_case row = case_of(bench_operation_find("reduce_scatterv"), 1, form);
+        row.tables = tables;
+        bench_case_tables_fill(&row);
+        bool gaps = bench_case_gap(&row) > 0;
+        cr_assert_eq(gaps, !form);
+        int count = layout_before(&row, form ? LAYOUT_RECV : LAYOUT_SEND, segments);
+        cr_assert_eq(count, gaps ? 2 * RANKS + 1 : RANKS);
+        for (int place = 0; place < RANKS; place++) {
+            int rank = gaps ? (place + 1) % RANKS : place;
+            const struct layout_segment *block = &segments[gaps ? 2 * place + 1 : place];
+            cr_assert_eq(block->offset, tables[BENCH_SEND_OFFSETS * RANKS + rank]);
+            cr_assert_eq(block->count, tables[BENCH_SEND_COUNTS * RANKS + rank]);
+            cr_assert(!gaps || (block[-1].origin == PATTERN_POISONED && block[-1].count > 0));
+        }
+        cr_assert_eq(layout_recv_offset(&row), tables[BENCH_SEND_OFFSETS * RANKS + 1]);
+    }
+}
+
+/* In place the empty block of rank 2 begins where that of rank 3 does. */
+Test(layout, an_empty_result_leaves_its_neighbour_alone) {
+    struct bench_case row = case_of(bench_operation_find("reduce_scatterv"), RANKS / 2, true);
+    cr_assert_eq(bench_case_recv_count(&row), 0);
+    cr_assert_eq(layout_after(&row, LAYOUT_RECV, segments), RANKS);
+    for (int s = 0; s < RANKS; s++)
+        cr_assert_eq(segments[s].origin, s == RANKS / 2 ? PATTERN_RESULT : RANKS / 2);
 }
 
 Test(layout, only_the_root_gets_a_reduction) {
