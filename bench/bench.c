@@ -83,7 +83,8 @@ static bool json_open(struct bench_session *session) {
     return session->json != NULL;
 }
 
-static int session_run(struct bench_session *session) {
+/* *ran: every call was made, whatever was found. */
+static int session_run(struct bench_session *session, bool *ran) {
     if (!ranks_suit(session) || !json_open(session))
         return CLI_EXIT_USAGE;
     if (session->rank == 0)
@@ -92,6 +93,7 @@ static int session_run(struct bench_session *session) {
     if (status)
         return failed(session, "collecting the ranks' places", status);
     status = bench_rows_run(session);
+    *ran = status == ROTA_OK;
     if (session->rank == 0 && status == ROTA_OK)
         bench_table_foot(session);
     bool unwritten = session->json &&
@@ -105,10 +107,13 @@ static int session_run(struct bench_session *session) {
 /* One rank from joined to left. */
 static int rank_run(const struct bench_options *options, rota_comm *comm) {
     struct bench_session session;
+    bool ran = false;
     int result;
     rota_status status = bench_session_open(&session, options, comm);
-    result = status ? failed(&session, "opening", status) : session_run(&session);
-    if (result == 0) {
+    result = status ? failed(&session, "opening", status) : session_run(&session, &ran);
+    /* A rank that found something wrong leaves with the others too: a launcher that sees it fail
+     * would end rank 0 before that has printed its account. */
+    if (ran) {
         status = rota_comm_finalize(comm, NULL);
         if (status)
             result = failed(&session, "finalize", status);
