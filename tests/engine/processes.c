@@ -99,6 +99,14 @@ static int count_in(const char *folder_or_file) {
     return lines_of(command);
 }
 
+/* Whether a count comes down to a limit: threads that are left behind at a deadline, and what they
+ * hold, go a little later. */
+static bool settles(const char *folder, int limit) {
+    for (int i = 0; i < 200 && count_in(folder) > limit; i++)
+        usleep(10000);
+    return count_in(folder) <= limit;
+}
+
 static void many_cycles(const char *transport) {
     take_transport(transport);
     int descriptors = count_in("fd"), threads = count_in("task"), mappings = 0;
@@ -107,9 +115,9 @@ static void many_cycles(const char *transport) {
         if (i == 9)
             mappings = count_in("maps");
     }
-    cr_assert(count_in("fd") <= descriptors, "\"%s\": %d descriptors before, %d after", transport,
+    cr_assert(settles("fd", descriptors), "\"%s\": %d descriptors before, %d after", transport,
               descriptors, count_in("fd"));
-    cr_assert_eq(count_in("task"), threads, "%s: threads left", transport);
+    cr_assert(settles("task", threads), "%s: threads left", transport);
     cr_assert(count_in("maps") <= mappings + 4, "%s: %d mappings after 10 cycles, %d after 30",
               transport, mappings, count_in("maps"));
 }
@@ -136,9 +144,8 @@ Test(processes, C81_failed_init_leaves_nothing) {
             threads = count_in("task");
         }
     }
-    cr_assert(count_in("fd") <= descriptors, "%d descriptors, then %d", descriptors,
-              count_in("fd"));
-    cr_assert_eq(count_in("task"), threads);
+    cr_assert(settles("fd", descriptors), "%d descriptors, then %d", descriptors, count_in("fd"));
+    cr_assert(settles("task", threads), "threads left");
     cr_assert_null(comm);
 }
 
