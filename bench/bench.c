@@ -64,8 +64,7 @@ static bool ranks_suit(const struct bench_session *session) {
         snprintf(why, sizeof(why), "-r %d is no rank: expected one below %d", options->root,
                  session->nranks);
     if (options->algorithm && options->operation_count == 1 &&
-        (only->shape == BENCH_SEND_RECV ||
-         !rota_algorithm_does(options->algorithm, only->kind, session->nranks)))
+        !bench_algorithm_fits(session, only, options->algorithm))
         snprintf(why, sizeof(why), "--algorithm: %s does no %s on %d ranks", options->algorithm,
                  only->name, session->nranks);
     if (why[0] && session->rank == 0)

@@ -150,23 +150,43 @@ static rota_status types_run(struct bench_session *session, struct bench_case *r
     return status;
 }
 
-static bool algorithm_fits(const struct bench_session *session,
-                           const struct bench_operation *operation, const char *algorithm) {
+/* Whether the algorithm can do the v-form: those that forward blocks cannot where ranks know their
+ * own counts only. Asked of the library by an empty call, which all ranks make. */
+static bool vector_fits(const struct bench_session *session,
+                        const struct bench_operation *operation, const char *algorithm) {
+    struct bench_case row = {.operation = operation,
+                             .dtype = ROTA_FLOAT32,
+                             .op = ROTA_SUM,
+                             .root = operation->rooted ? 0 : -1,
+                             .algorithm = algorithm,
+                             .nranks = session->nranks,
+                             .rank = session->rank,
+                             .in_place = true, /* packed: without gaps nothing is touched */
+                             .tables = session->tables};
+    bench_case_size(&row, 0);
+    bench_case_tables_fill(&row);
+    return bench_case_call(&row, NULL, NULL, session->comm) != ROTA_ERR_UNSUPPORTED;
+}
+
+bool bench_algorithm_fits(const struct bench_session *session,
+                          const struct bench_operation *operation, const char *algorithm) {
     return operation->shape != BENCH_SEND_RECV &&
-           rota_algorithm_does(algorithm, operation->kind, session->nranks);
+           rota_algorithm_does(algorithm, operation->kind, session->nranks) &&
+           (!operation->vector || vector_fits(session, operation, algorithm));
 }
 
 static rota_status algorithms_run(struct bench_session *session, struct bench_case *row) {
     const struct bench_options *options = session->options;
     rota_status status = ROTA_OK;
     if (!options->all_algorithms &&
-        (!options->algorithm || algorithm_fits(session, row->operation, options->algorithm))) {
+        (!options->algorithm ||
+         bench_algorithm_fits(session, row->operation, options->algorithm))) {
         row->algorithm = options->algorithm;
         return types_run(session, row);
     }
     for (int i = 0; options->all_algorithms && rota_algorithm_name(i) && status == ROTA_OK; i++) {
         row->algorithm = rota_algorithm_name(i);
-        if (algorithm_fits(session, row->operation, row->algorithm))
+        if (bench_algorithm_fits(session, row->operation, row->algorithm))
             status = types_run(session, row);
     }
     if (!options->all_algorithms && session->rank == 0 && options->table)

@@ -62,6 +62,9 @@ rota_status bench_session_gather(struct bench_session *session, const void *mine
 
 /* rows.c: runs everything that the options ask for. */
 rota_status bench_rows_run(struct bench_session *session);
+/* Whether the algorithm can do the operation on these ranks. Collective. */
+bool bench_algorithm_fits(const struct bench_session *session,
+                          const struct bench_operation *operation, const char *algorithm);
 
 /* check.c: fills the buffers, calls once into poison, checks every element and the red zones;
  * *wrong grows by what this rank found. */

@@ -33,6 +33,8 @@ table 2
 expect 0 "$rota" bench all_gatherv reduce_scatterv all_to_allv gatherv scatterv "${small[@]}" -d all \
   -r all --ranks 3
 table 3
+expect 0 "$rota" bench all_to_allv gatherv "${small[@]}" --algorithm all --ranks 4
+table 4
 expect 0 "$(dirname "$rota")/alltoallv_perf" "${small[@]}" --ranks 2
 table 2
 expect 0 "$(dirname "$rota")/all_reduce_perf" "${small[@]}" --ranks 2
