@@ -97,6 +97,10 @@ void persistent_start(rota_plan *plan, const void *send, void *recv) {
     struct job *job = comm->job;
     plan->send = send;
     plan->recv = recv;
+    /* Here and not when the run begins, since waiters read the deadline outside the domain. */
+    plan->request->started_ns = clock_now_ns();
+    plan->request->deadline_ns =
+        clock_deadline(plan->timeout_ms > 0 ? plan->timeout_ms : comm->timeout_ms);
     if (sched_kind_collective(plan->request->args.kind))
         atomic_fetch_add_explicit(&comm->outstanding, 1, memory_order_relaxed);
     plan->next = atomic_load_explicit(&job->started, memory_order_relaxed);
@@ -114,9 +118,6 @@ static void begin(rota_plan *plan) {
     bool collective = sched_kind_collective(request->args.kind);
     request->args.send = plan->send;
     request->args.recv = plan->recv;
-    request->started_ns = clock_now_ns();
-    request->deadline_ns =
-        clock_deadline(plan->timeout_ms > 0 ? plan->timeout_ms : comm->timeout_ms);
     request->stage = REQUEST_QUEUED;
     request->form = NULL;
     request->status = ROTA_OK;
