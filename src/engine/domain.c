@@ -12,7 +12,7 @@
  * and its wake-up cost about 10 us, so polling a few times as long loses little. A yield costs
  * about 0.3 us when nobody wants the core. With more ranks than cores the peer wants it, so it is
  * offered at once. */
-enum { SPIN_TURNS = 256, SPIN_TURNS_CROWDED = 1, YIELD_TURNS = 500, YIELD_TURNS_CROWDED = 1000 };
+enum { SPIN_TURNS = 32, SPIN_TURNS_CROWDED = 1, YIELD_TURNS = 500, YIELD_TURNS_CROWDED = 1000 };
 
 struct sleeper_entry {
     struct doorbell_sleeper *sleeper;
