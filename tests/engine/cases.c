@@ -386,6 +386,8 @@ static void C96_odd_sizes_of_slices(void) {
     for (int w = 0; w < 3; w += 2) {
         way_take(&ways[w]);
         for (int i = 0; i < 6 * 3 * 2; i++) {
+            if (w > 0 && i % 3 != i / 3 % 3)
+                continue; /* over tcp every value, not every pair */
             const char *slice = slices[i / 3 % 6];
             size_t bytes = strtoul(slice, NULL, 10);
             setenv("ROTA_SLICE_BYTES", slice, 1);
