@@ -66,6 +66,9 @@ struct transport_native_ops {
      * answer. UNSUPPORTED: some member cannot, and every member will come to that answer. AGAIN:
      * call again after progress. */
     enum transport_result (*group_connect)(struct native_group *group);
+    /* While it connects: a member that has not come yet, -1 when there is none; for error records.
+     */
+    int (*group_missing)(const struct native_group *group);
     /* Local. Members still inside a call see NATIVE_CLOSED. */
     void (*group_close)(struct native_group *group);
     /* The form for a call, NULL when the schedule should run it. */

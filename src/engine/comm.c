@@ -249,8 +249,12 @@ static void expire(rota_request *request) {
             ranks[count++] = request->args.root;
     } else if (request == TAILQ_FIRST(&comm->queue)) {
         count = executor_awaited(comm->executor, ranks, ROTA_ERROR_MAX_CULPRITS);
-        if (request->stage == REQUEST_NATIVE && request->native_waits_for >= 0)
-            ranks[count++] = request->native_waits_for;
+        int member = request->stage == REQUEST_NATIVE ? request->native_waits_for
+                     : request->stage == REQUEST_CONNECTING
+                         ? comm->native_ops->group_missing(comm->native)
+                         : -1;
+        if (member >= 0)
+            ranks[count++] = member;
     }
     int stray = -1;
     if (request == TAILQ_FIRST(&comm->queue) &&

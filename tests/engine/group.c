@@ -125,6 +125,61 @@ static void opposite(const struct rank *rank) {
     CHECK_OK(rota_comm_destroy(comms[1]));
 }
 
+/* Three communicators of two over three ranks: A = {0,1}, B = {1,2}, C = {0,2}. */
+static void make_pairs(const struct rank *rank, rota_comm *pair[3]) {
+    static const int members[3][2] = {{0, 1}, {1, 2}, {0, 2}};
+    static const char *const names[3] = {"A", "B", "C"};
+    for (int i = 0; i < 3; i++) {
+        bool inside = rank->rank == members[i][0] || rank->rank == members[i][1];
+        CHECK_OK(rota_comm_split(rank->comm, inside ? 0 : ROTA_COLOR_UNDEFINED, 0, names[i],
+                                 &pair[i], NULL));
+    }
+}
+
+static void same_order(const struct rank *rank) {
+    rota_comm *pair[3];
+    make_pairs(rank, pair);
+    for (int round = 0; round < 1000; round++) {
+        for (int i = 0; i < 3; i++) {
+            int64_t in = round + i, out = 0;
+            if (pair[i] == NULL)
+                continue;
+            CHECK_OK(rota_all_reduce(&in, &out, 1, ROTA_INT64, ROTA_SUM, pair[i], NULL));
+            CHECK(out == 2 * in, "%lld in round %d", (long long)out, round);
+        }
+    }
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(rota_comm_destroy(pair[i]));
+}
+
+/* Each rank waits for the next one: all end by their deadline, and say where they waited. */
+static void circle(const struct rank *rank) {
+    static const int first[3] = {0, 1, 2}; /* rank 0 A then C, rank 1 B then A, rank 2 C then B */
+    static const char *const name[3] = {"on A,", "on B,", "on C,"};
+    rota_comm *pair[3];
+    make_pairs(rank, pair);
+    int64_t in = 1, out = 0, began = now_ms();
+    rota_comm *comm = pair[first[rank->rank]];
+    CHECK_OK(rota_comm_set_timeout(comm, 700));
+    CHECK_STATUS(rota_all_reduce(&in, &out, 1, ROTA_INT64, ROTA_SUM, comm, NULL), ROTA_ERR_TIMEOUT);
+    CHECK(now_ms() - began < 2700, "it took %lld ms", (long long)(now_ms() - began));
+    CHECK(strstr(last_error()->message, "all_reduce") != NULL &&
+              strstr(last_error()->message, name[first[rank->rank]]) != NULL &&
+              strstr(last_error()->message, "for rank") != NULL,
+          "%s", last_error()->message);
+    sleep_ms(300); /* nobody leaves before the others have waited */
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(rota_comm_destroy(pair[i]));
+}
+
+static void C39_overlapping_communicators(void) {
+    for (const struct way *way = ways; way->name != NULL; way++) {
+        way_take(way);
+        ranks_run(3, 20000, same_order, NULL);
+        ranks_run(3, 20000, circle, NULL);
+    }
+}
+
 static void C39_opposite_orders(void) {
     for (const struct way *way = ways; way->name != NULL; way++) {
         way_take(way);
@@ -194,11 +249,13 @@ static void any_and_all(void) {
 }
 
 int main(int argc, char **argv) {
-    static const struct test_case cases[] = {{"C41_sends_in_a_circle", C41_sends_in_a_circle},
-                                             {"C42_orders_and_nesting", C42_orders_and_nesting},
-                                             {"C39_opposite_orders", C39_opposite_orders},
-                                             {"one_thread_many_ranks", one_thread_many_ranks},
-                                             {"any_and_all", any_and_all},
-                                             {NULL, NULL}};
+    static const struct test_case cases[] = {
+        {"C41_sends_in_a_circle", C41_sends_in_a_circle},
+        {"C42_orders_and_nesting", C42_orders_and_nesting},
+        {"C39_overlapping_communicators", C39_overlapping_communicators},
+        {"C39_opposite_orders", C39_opposite_orders},
+        {"one_thread_many_ranks", one_thread_many_ranks},
+        {"any_and_all", any_and_all},
+        {NULL, NULL}};
     return cases_main(cases, argc, argv);
 }

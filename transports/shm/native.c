@@ -348,9 +348,21 @@ static enum transport_result group_connect(struct native_group *group) {
     return group->outcome == SHM_GROUP_CONNECTED ? agree(group) : TRANSPORT_UNSUPPORTED;
 }
 
+static int group_missing(const struct native_group *group) {
+    for (int i = 0; i < group->n; i++) {
+        const struct shm_member *member = &group->members[i];
+        bool closed = false;
+        if (i != group->self &&
+            (!member->entry || member_state(member, &closed) == SHM_GROUP_OPENED))
+            return i;
+    }
+    return -1;
+}
+
 const struct transport_native_ops shm_native = {
     .group_open = group_open,
     .group_connect = group_connect,
+    .group_missing = group_missing,
     .group_close = group_close,
     .query = shm_native_query,
     .advance = shm_native_advance,
