@@ -8,11 +8,11 @@ if ! command -v abidw >/dev/null || ! command -v abidiff >/dev/null; then
   echo "skipped: no abidw and abidiff here (Debian: abigail-tools)"
   exit 77
 fi
-if ! readelf -S -W "$1" | grep -q '\.debug_info'; then
+if ! readelf -S -W "$1" | grep '\.debug_info' >/dev/null; then
   echo "skipped: $1 was built without debug information"
   exit 77
 fi
-if ! readelf -h "$1" | grep -q 'Machine:.*X86-64'; then
+if ! readelf -h "$1" | grep 'Machine:.*X86-64' >/dev/null; then
   echo "skipped: rota.abi describes the interface on x86-64"
   exit 77
 fi
