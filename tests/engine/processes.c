@@ -475,7 +475,8 @@ Test(processes, C57_rank_never_joins) {
     if (other == 0)
         _exit(status == ROTA_ERR_TIMEOUT && took < LIMIT_MS + 2000 ? 0 : 1);
     cr_assert_eq(status, ROTA_ERR_TIMEOUT, "%s: %s", rota_status_name(status), error.message);
-    cr_assert(took >= LIMIT_MS - 1 && took < LIMIT_MS + 2000, "%lld ms", (long long)took);
+    /* The earliest deadline of those who wait ends it for all, and the other rank began before. */
+    cr_assert(took >= LIMIT_MS / 2 && took < LIMIT_MS + 2000, "%lld ms", (long long)took);
     cr_assert_not_null(strstr(error.message, "2"), "%s", error.message);
     cr_assert_eq(end_of(other), 0);
 }
