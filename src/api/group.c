@@ -40,12 +40,6 @@ static rota_status check_requests(rota_request *const *requests, int count, int6
     return ROTA_OK;
 }
 
-static rota_status outcome(const rota_request *request) {
-    if (request->status != ROTA_OK)
-        *error_record() = request->record;
-    return request->status;
-}
-
 static rota_status not_ended(int64_t timeout_ms) {
     return error_raise(ROTA_ERR_TIMEOUT, "not ended after %lld ms; the requests go on",
                        (long long)timeout_ms);
@@ -60,7 +54,7 @@ rota_status rota_request_wait_all(rota_request *const *requests, int count, int6
         if (!request_wait(requests[i], deadline))
             return not_ended(timeout_ms);
     for (int i = 0; i < count && status == ROTA_OK; i++)
-        status = outcome(requests[i]);
+        status = request_outcome(requests[i]);
     return status;
 }
 
@@ -76,5 +70,5 @@ rota_status rota_request_wait_any(rota_request *const *requests, int count, int6
     if (ended < 0)
         return not_ended(timeout_ms);
     *index = ended;
-    return outcome(requests[ended]);
+    return request_outcome(requests[ended]);
 }

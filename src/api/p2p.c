@@ -66,17 +66,11 @@ rota_status rota_recv(void *recv, size_t count, rota_dtype dtype, int source, in
     return status;
 }
 
-static rota_status outcome(const rota_request *request) {
-    if (request->status != ROTA_OK)
-        *error_record() = request->record;
-    return request->status;
-}
-
 rota_status rota_request_test(rota_request *request, bool *done) {
     if (request == NULL || done == NULL)
         return error_raise(ROTA_ERR_ARGUMENT, "request and done must not be NULL");
     *done = request_wait(request, 0);
-    return *done ? outcome(request) : ROTA_OK;
+    return *done ? request_outcome(request) : ROTA_OK;
 }
 
 rota_status rota_request_wait(rota_request *request, int64_t timeout_ms) {
@@ -86,7 +80,7 @@ rota_status rota_request_wait(rota_request *request, int64_t timeout_ms) {
         return error_raise(ROTA_ERR_ARGUMENT, "timeout_ms is %lld, expected 0 or more",
                            (long long)timeout_ms);
     if (request_wait(request, timeout_ms > 0 ? clock_deadline(timeout_ms) : CLOCK_NEVER))
-        return outcome(request);
+        return request_outcome(request);
     return error_raise(ROTA_ERR_TIMEOUT, "the request has not ended after %lld ms; it goes on",
                        (long long)timeout_ms);
 }

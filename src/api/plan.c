@@ -138,18 +138,12 @@ rota_status rota_plan_start(rota_plan *plan, const void *send, void *recv) {
     return ROTA_OK;
 }
 
-static rota_status outcome(const rota_request *request) {
-    if (request->status != ROTA_OK)
-        *error_record() = request->record;
-    return request->status;
-}
-
 rota_status rota_plan_test(rota_plan *plan, bool *done) {
     if (plan == NULL || done == NULL)
         return error_raise(ROTA_ERR_ARGUMENT, "plan and done must not be NULL");
     rota_request *request = persistent_request(plan);
     *done = request_wait(request, 0);
-    return *done ? outcome(request) : ROTA_OK;
+    return *done ? request_outcome(request) : ROTA_OK;
 }
 
 rota_status rota_plan_wait(rota_plan *plan, int64_t timeout_ms) {
@@ -160,7 +154,7 @@ rota_status rota_plan_wait(rota_plan *plan, int64_t timeout_ms) {
                            (long long)timeout_ms);
     rota_request *request = persistent_request(plan);
     if (request_wait(request, timeout_ms > 0 ? clock_deadline(timeout_ms) : CLOCK_NEVER))
-        return outcome(request);
+        return request_outcome(request);
     return error_raise(ROTA_ERR_TIMEOUT, "the run has not ended after %lld ms; it goes on",
                        (long long)timeout_ms);
 }

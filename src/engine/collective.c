@@ -264,11 +264,9 @@ static rota_status run_native(rota_comm *comm, const struct call_args *args,
 /* -- requests -----------------------------------------------------------------------------------
  */
 
-static void fail_start(rota_request *request, rota_status status) {
-    rota_comm *comm = request->comm;
+static void fail_start(rota_request *request) {
     /* The other ranks go on with this call: this one cannot, so the communicator is done for. */
-    (void)status;
-    comm_fail(comm, error_record());
+    comm_fail(request->comm, error_record());
 }
 
 /* Runs the request by its schedule. */
@@ -284,7 +282,7 @@ static void start_schedule(rota_request *request) {
     if (status == ROTA_OK)
         status = executor_start(comm->executor, request, plan);
     if (status != ROTA_OK)
-        fail_start(request, status);
+        fail_start(request);
 }
 
 static bool advance_native(rota_request *request) {
@@ -334,7 +332,7 @@ static void dispatch(rota_request *request) {
     request->fingerprint = fingerprint(comm, &request->args, NULL);
     rota_status status = staging_in(request);
     if (status != ROTA_OK) {
-        fail_start(request, status);
+        fail_start(request);
         return;
     }
     request->stage = request->copy != NULL ? REQUEST_STAGING_IN : REQUEST_NATIVE;
@@ -397,9 +395,7 @@ void collective_next(rota_comm *comm) {
 /* Waits for a request that its caller does not get to see. */
 static rota_status wait_and_free(rota_request *request) {
     request_wait(request, CLOCK_NEVER);
-    rota_status status = request->status;
-    if (status != ROTA_OK)
-        *error_record() = request->record;
+    rota_status status = request_outcome(request);
     request_release(request);
     return status;
 }

@@ -177,6 +177,8 @@ void request_close(rota_request *request, rota_status status);
 void request_poll(rota_request *request, bool wanted);
 /* Outside the domain: waits until it has ended, or until `deadline_ns` (returns false). */
 bool request_wait(rota_request *request, int64_t deadline_ns);
+/* The status of one that has ended; its record becomes the calling thread's when it failed. */
+rota_status request_outcome(const rota_request *request);
 /* Outside the domain: waits until one of them has ended; its index, -1 at the deadline. */
 int request_wait_any(rota_request *const *requests, int count, int64_t deadline_ns);
 /* Outside the domain: a request that stands for others and does nothing itself; call may carry

@@ -230,9 +230,7 @@ static rota_status run(rota_group *group, const rota_call *call) {
     if (asynchronous)
         return ROTA_OK;
     request_wait(whole, CLOCK_NEVER);
-    rota_status status = whole->status;
-    if (status != ROTA_OK)
-        *error_record() = whole->record;
+    rota_status status = request_outcome(whole);
     request_release(whole);
     return status;
 }

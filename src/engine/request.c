@@ -192,6 +192,12 @@ bool request_wait(rota_request *request, int64_t deadline_ns) {
     return is_done(request);
 }
 
+rota_status request_outcome(const rota_request *request) {
+    if (request->status != ROTA_OK)
+        *error_record() = request->record;
+    return request->status;
+}
+
 struct several {
     rota_request *const *requests;
     int count;
