@@ -5,21 +5,31 @@
 #include "base/error.h"
 #include <string.h>
 
+/* Opaque elements: this bit and their size. */
+#define OPAQUE UINT32_C(0x80000000)
+
 static const struct {
     const char *name;
-    size_t size;
+    size_t size, alignment;
 } dtypes[ROTA_DTYPE_COUNT] = {
-    [ROTA_INT8] = {"int8", 1},       [ROTA_UINT8] = {"uint8", 1},
-    [ROTA_INT16] = {"int16", 2},     [ROTA_UINT16] = {"uint16", 2},
-    [ROTA_INT32] = {"int32", 4},     [ROTA_UINT32] = {"uint32", 4},
-    [ROTA_INT64] = {"int64", 8},     [ROTA_UINT64] = {"uint64", 8},
-    [ROTA_FLOAT16] = {"float16", 2}, [ROTA_BFLOAT16] = {"bfloat16", 2},
-    [ROTA_FLOAT32] = {"float32", 4}, [ROTA_FLOAT64] = {"float64", 8},
+#define DTYPE(name, text, type) [ROTA_##name] = {text, sizeof(type), _Alignof(type)},
+#include "dtypes.def"
 };
 
 static const char *const ops[ROTA_OP_COUNT] = {
-    [ROTA_SUM] = "sum", [ROTA_PROD] = "prod", [ROTA_MIN] = "min",
-    [ROTA_MAX] = "max", [ROTA_AVG] = "avg",
+    [ROTA_SUM] = "sum",
+    [ROTA_PROD] = "prod",
+    [ROTA_MIN] = "min",
+    [ROTA_MAX] = "max",
+    [ROTA_AVG] = "avg",
+    [ROTA_BITWISE_AND] = "bitwise_and",
+    [ROTA_BITWISE_OR] = "bitwise_or",
+    [ROTA_BITWISE_XOR] = "bitwise_xor",
+    [ROTA_LOGICAL_AND] = "logical_and",
+    [ROTA_LOGICAL_OR] = "logical_or",
+    [ROTA_LOGICAL_XOR] = "logical_xor",
+    [ROTA_MINLOC] = "minloc",
+    [ROTA_MAXLOC] = "maxloc",
 };
 
 static const char *const kinds[ROTA_KIND_COUNT] = {
@@ -47,7 +57,8 @@ struct alias {
 static const struct alias dtype_aliases[] = {
     {"half", ROTA_FLOAT16}, {"float", ROTA_FLOAT32}, {"double", ROTA_FLOAT64},
     {"char", ROTA_INT8},    {"fp16", ROTA_FLOAT16},  {"bf16", ROTA_BFLOAT16},
-    {"fp32", ROTA_FLOAT32}, {"fp64", ROTA_FLOAT64},
+    {"fp32", ROTA_FLOAT32}, {"fp64", ROTA_FLOAT64}, {"fp8_e4m3", ROTA_FLOAT8_E4M3},
+    {"f8e4m3", ROTA_FLOAT8_E4M3}, {"fp8_e5m2", ROTA_FLOAT8_E5M2}, {"f8e5m2", ROTA_FLOAT8_E5M2},
 };
 static const struct alias kind_aliases[] = {
     {"allreduce", ROTA_KIND_ALL_REDUCE},         {"allgather", ROTA_KIND_ALL_GATHER},
@@ -55,16 +66,35 @@ static const struct alias kind_aliases[] = {
     {"exscan", ROTA_KIND_EXCLUSIVE_SCAN},
 };
 
+rota_dtype rota_dtype_bytes(size_t size) {
+    return size > 0 && size <= ROTA_DTYPE_BYTES_MAX ? OPAQUE | (uint32_t)size : UINT32_MAX;
+}
+
+/* Size of an opaque element, 0 where the type is none. */
+static size_t opaque_size(rota_dtype dtype) {
+    size_t size = dtype & ~OPAQUE;
+    return dtype & OPAQUE && size <= ROTA_DTYPE_BYTES_MAX ? size : 0;
+}
+
 size_t rota_dtype_size(rota_dtype dtype) {
-    return dtype < ROTA_DTYPE_COUNT ? dtypes[dtype].size : 0;
+    return dtype < ROTA_DTYPE_COUNT ? dtypes[dtype].size : opaque_size(dtype);
+}
+
+size_t rota_dtype_alignment(rota_dtype dtype) {
+    return dtype < ROTA_DTYPE_COUNT ? dtypes[dtype].alignment : opaque_size(dtype) > 0;
 }
 
 const char *rota_dtype_name(rota_dtype dtype) {
-    return dtype < ROTA_DTYPE_COUNT ? dtypes[dtype].name : NULL;
+    return dtype < ROTA_DTYPE_COUNT ? dtypes[dtype].name : opaque_size(dtype) > 0 ? "bytes" : NULL;
 }
 
 const char *rota_op_name(rota_op op) {
     return op < ROTA_OP_COUNT ? ops[op] : NULL;
+}
+
+const char *rota_numerics_name(rota_numerics numerics) {
+    static const char *const names[] = {"default", "equal", "reproducible", "fast"};
+    return (unsigned)numerics < sizeof(names) / sizeof(names[0]) ? names[numerics] : NULL;
 }
 
 const char *rota_kind_name(rota_kind kind) {
