@@ -53,9 +53,9 @@ static void build_all_reduce(const struct algorithm_request *q, const struct oth
         reduce_all(q, o, b, input, output, SCHED_FINISH);
         return;
     }
-    struct sched_range partial = sched_scratch(sched_alloc_scratch(b, 1), 1, 0);
-    reduce_all(q, o, b, input, partial, 0);
-    sched_reduce(b, &partial, 1, output, SCHED_FINISH);
+    struct sched_range aside = sched_scratch(sched_alloc_scratch(b, 1), 1, 0);
+    reduce_all(q, o, b, input, aside, SCHED_FINISH);
+    sched_copy(b, aside, output, 0);
 }
 
 /* Block p of the input to rank p. */

@@ -85,13 +85,12 @@ static rota_status build_all_reduce(const struct algorithm_request *q, struct sc
         bool last = level + 1 == levels, aside = last && q->in_place && x.raw;
         uint32_t flags = (x.from_raw ? SCHED_LOAD_MESSAGE : 0u) | (x.raw ? SCHED_LOAD_LOCAL : 0u);
         struct sched_range result = sched_scratch(slot + level % 2, 1, 0);
-        if (last && !aside) {
+        if (last && !aside)
             result = output;
-            flags |= SCHED_FINISH;
-        }
-        sched_recv_reduce(b, (int)x.from, value, x.from < r, result, flags);
+        sched_recv_reduce(b, (int)x.from, value, x.from < r, result,
+                          flags | (last ? SCHED_FINISH : 0u));
         if (aside)
-            sched_reduce(b, &result, 1, output, SCHED_FINISH);
+            sched_copy(b, result, output, 0);
         value = result;
     }
     free(peers);

@@ -77,7 +77,10 @@ uint32_t expression_find(const struct expressions *all, uint32_t left, uint32_t 
     return all->slots ? all->table[slot_of(all, left, right)] : EXPRESSION_NONE;
 }
 
-uint32_t expression_combine(struct expressions *all, uint32_t left, uint32_t right) {
+/* The one node with these operands and otherwise as `make` says. */
+static uint32_t intern(struct expressions *all, uint32_t left, uint32_t right,
+                       struct expression (*make)(const struct expressions *all, uint32_t left,
+                                                 uint32_t right)) {
     if (!reserve_slot(all))
         return EXPRESSION_NONE;
     uint32_t slot = slot_of(all, left, right);
@@ -85,21 +88,44 @@ uint32_t expression_combine(struct expressions *all, uint32_t left, uint32_t rig
         return all->table[slot];
     if (!reserve_node(all))
         return EXPRESSION_NONE;
+    all->nodes[all->count] = make(all, left, right);
+    all->table[slot] = all->count;
+    all->used++;
+    return all->count++;
+}
+
+static struct expression combined(const struct expressions *all, uint32_t left, uint32_t right) {
     const struct expression *l = &all->nodes[left], *r = &all->nodes[right];
-    uint32_t deeper = l->depth > r->depth ? l->depth : r->depth;
-    all->nodes[all->count] = (struct expression){
+    return (struct expression){
         .left = left,
         .right = right,
         .lowest = l->lowest < r->lowest ? l->lowest : r->lowest,
         .highest = l->highest > r->highest ? l->highest : r->highest,
         .chunk = l->chunk == r->chunk ? l->chunk : UINT32_MAX,
         .leaves = l->leaves > UINT32_MAX - r->leaves ? UINT32_MAX : l->leaves + r->leaves,
-        .depth = deeper + 1,
+        .depth = (l->depth > r->depth ? l->depth : r->depth) + 1,
+        .roundings = l->roundings > r->roundings ? l->roundings : r->roundings,
         .ascending = l->ascending && r->ascending && l->highest < r->lowest,
     };
-    all->table[slot] = all->count;
-    all->used++;
-    return all->count++;
+}
+
+uint32_t expression_combine(struct expressions *all, uint32_t left, uint32_t right) {
+    return intern(all, left, right, combined);
+}
+
+static struct expression rounded(const struct expressions *all, uint32_t left, uint32_t right) {
+    struct expression e = all->nodes[left];
+    e.left = left;
+    e.right = right;
+    e.roundings++;
+    return e;
+}
+
+uint32_t expression_round(struct expressions *all, uint32_t node) {
+    const struct expression *e = &all->nodes[node];
+    if (e->left == EXPRESSION_NONE || e->right == EXPRESSION_ROUNDED)
+        return node;
+    return intern(all, node, EXPRESSION_ROUNDED, rounded);
 }
 
 /* Marks the ranks of the leaves; false at the first that is there twice. A loop walks the side with
@@ -109,6 +135,10 @@ static bool mark_leaves(const struct expressions *all, uint32_t node, uint8_t *s
     const struct expression *e = &all->nodes[node];
     while (e->left != EXPRESSION_NONE) {
         uint32_t small = e->left, large = e->right;
+        if (large == EXPRESSION_ROUNDED) {
+            e = &all->nodes[small];
+            continue;
+        }
         if (all->nodes[small].leaves > all->nodes[large].leaves) {
             small = e->right;
             large = e->left;

@@ -94,6 +94,8 @@ static bool check_reduced(const struct outputs *o, uint32_t index) {
     verdict->canonical_tree = verdict->canonical_tree && canonical(o, chunk) == cell->node;
     if (e->depth > verdict->max_depth)
         verdict->max_depth = e->depth;
+    if (e->roundings + 1 > verdict->roundings) /* and the one that finishes */
+        verdict->roundings = e->roundings + 1;
     return true;
 }
 

@@ -124,11 +124,13 @@ static uint32_t combine(struct proof *p, uint32_t *operands, uint32_t count) {
 
 static bool write_reduced(struct walk *w, const struct proof_step *v,
                           const struct proof_place *place, uint32_t count) {
+    bool finishes = v->step->flags & SCHED_FINISH;
     uint32_t node = combine(w->p, w->operands, count);
+    if (node != EXPRESSION_NONE && w->p->options.rounded_partials && !finishes)
+        node = expression_round(&w->p->expressions, node);
     if (node == EXPRESSION_NONE)
         return proof_out_of_memory(w->p);
-    return write_place(w->p, v, place, node,
-                       v->step->flags & SCHED_FINISH ? PROOF_FINISHED : PROOF_PARTIAL);
+    return write_place(w->p, v, place, node, finishes ? PROOF_FINISHED : PROOF_PARTIAL);
 }
 
 static bool run_recv(struct proof *p, const struct proof_step *v) {

@@ -36,12 +36,17 @@ struct sched_verdict {
     bool canonical_tree;    /* ... which is the aligned binary tree over ranks */
     bool ascending;         /* operands in ascending rank order everywhere */
     uint32_t max_depth;     /* most additions on a path from an input to an output */
+    uint32_t roundings;     /* of a narrow type on such a path, the last one included; 0 in kinds
+                               that only move */
     uint64_t messages, steps;
     char text[256]; /* the fault in one sentence naming rank, step and chunk */
 };
 
 struct sched_verify_options {
     bool require_ascending;
+    /* As in mode fast for narrow types: partials are rounded where they are stored. Two results are
+     * then the same only if they are rounded at the same places, and none is canonical. */
+    bool rounded_partials;
     uint32_t channel_capacity; /* messages a channel can hold; 0 is what is promised */
 };
 

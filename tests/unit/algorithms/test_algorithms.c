@@ -70,11 +70,33 @@ static void check_proven(const struct algorithm *a, rota_kind kind, int n, int r
                  a->name, sched_kind_name(kind), n, root, in_place, sched_fault_name(v.fault),
                  v.text);
     cr_assert(v.same_on_all_ranks);
+    cr_assert_eq(v.roundings,
+                 sched_kind_reduces(kind) && n + (kind != ROTA_KIND_EXCLUSIVE_SCAN) > 1);
     if (promises_canonical(a) && !grouping)
         cr_assert(v.canonical_tree && v.ascending, "%s %s, %d ranks, root %d", a->name,
                   sched_kind_name(kind), n, root);
     if (strcmp(a->name, "double_binary_tree") == 0 && root <= 0)
         cr_assert(v.ascending, "%s, %d ranks", sched_kind_name(kind), n);
+}
+
+/* Ranks round partials at the same places, whoever is in place; and no more often than they add. */
+static void check_rounded(const struct algorithm *a, rota_kind kind, int n, int root, int in_place,
+                          struct sched **ranks) {
+    const struct sched_verify_options options = {.rounded_partials = true};
+    struct sched_verdict v;
+    cr_assert_eq(sched_verify(ranks, n, &options, &v), ROTA_OK);
+    cr_assert_eq(v.fault, SCHED_FAULT_NONE, "%s %s, %d ranks, root %d, in place %d: %s: %s",
+                 a->name, sched_kind_name(kind), n, root, in_place, sched_fault_name(v.fault),
+                 v.text);
+    cr_assert_leq(v.roundings, v.max_depth + 1);
+    if (strncmp(a->name, "direct", 6) == 0)
+        cr_assert_leq(v.roundings, 1);
+    if (strcmp(a->name, "ring") == 0 && kind == ROTA_KIND_ALL_REDUCE)
+        cr_assert_eq(v.roundings, n > 1 ? (unsigned)n - 1 : 1);
+}
+
+Test(algorithms, ranks_round_alike) {
+    for_all(check_rounded);
 }
 
 Test(algorithms, all_are_proven) {
@@ -274,6 +296,7 @@ static void check_grouping(const int *group_of, int n, int ngroups, bool canonic
             for (int in_place = 0; in_place < 3; in_place++) {
                 struct sched **ranks = build(a, (rota_kind)kind, n, root, in_place);
                 check_proven(a, (rota_kind)kind, n, root, in_place, ranks);
+                check_rounded(a, (rota_kind)kind, n, root, in_place, ranks);
                 check_messages(a, (rota_kind)kind, n, root, in_place, ranks);
                 check_bounds(a, (rota_kind)kind, n, ranks);
                 struct sched_verdict v;

@@ -37,7 +37,7 @@ static inline struct sched_verdict verify_with(const struct sched_set *set,
 }
 
 static inline struct sched_verdict verify(const struct sched_set *set) {
-    return verify_with(set, (struct sched_verify_options){false, 0});
+    return verify_with(set, (struct sched_verify_options){.channel_capacity = 0});
 }
 
 #endif

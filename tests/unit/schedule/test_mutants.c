@@ -162,7 +162,7 @@ static void load_local_twice(struct sched **r) {
     r[1]->steps[1].flags |= SCHED_LOAD_LOCAL;
 }
 static void finish_twice(struct sched **r) {
-    r[1]->steps[1].flags |= SCHED_FINISH;
+    r[1]->steps[0].flags |= SCHED_FINISH;
 }
 static void send_wrong_block(struct sched **r) {
     src_of(r[0], 0)->first = 2;
@@ -195,6 +195,7 @@ static void name_peer_twice(struct sched **r) {
 #define RING3 "ring", ROTA_KIND_ALL_REDUCE, 3, -1, false
 #define TREE4 "recursive_doubling", ROTA_KIND_ALL_REDUCE, 4, -1, false
 #define DIRECT3 "direct", ROTA_KIND_ALL_REDUCE, 3, -1, true
+#define BELOW3 "ring", ROTA_KIND_EXCLUSIVE_SCAN, 3, -1, false
 #define REDUCE4 "binomial", ROTA_KIND_REDUCE, 4, 1, false
 #define PAIRS4 "pairwise", ROTA_KIND_ALL_TO_ALL, 4, -1, true
 #define BARRIER3 "recursive_doubling", ROTA_KIND_BARRIER, 3, -1, false
@@ -221,7 +222,7 @@ static const struct mutant mutants[] = {
     {"local operand loaded twice", REDUCE4, load_local_twice, SCHED_FAULT_LOAD},
     {"missing finish", RING3, miss_finish, SCHED_FAULT_FINISH},
     {"finished early", RING3, finish_early, SCHED_FAULT_REPRESENTATION},
-    {"finished twice", DIRECT3, finish_twice, SCHED_FAULT_FINISH},
+    {"finished twice", BELOW3, finish_twice, SCHED_FAULT_FINISH},
     {"scratch overrun", RING3, overrun_scratch, SCHED_FAULT_SCRATCH_BOUNDS},
     {"output overrun", RING3, overrun_output, SCHED_FAULT_SHAPE},
     {"range that overflows", RING3, overflow_range, SCHED_FAULT_SHAPE},
@@ -271,6 +272,24 @@ Test(mutants, of_algorithms) {
     }
 }
 
+/* A rank that is in place stores a partial before it finishes: in mode fast it rounds once more. */
+Test(mutants, roundings_differ) {
+    struct sched_set set = read_schedule(
+        "schedule all_reduce ranks 2 rank 0 chunks 1\n"
+        "0: send to 1 input[0]\n"
+        "1: recv_reduce from 1 position 0 input[0] -> output[0] load_message load_local finish\n"
+        "schedule all_reduce ranks 2 rank 1 chunks 1 scratch 1 in_place\n"
+        "0: send to 0 input[0]\n"
+        "1: recv_reduce from 0 position 1 input[0] -> scratch[0] ~ 0 load_message load_local\n"
+        "2: reduce 1 scratch[0] ~ 0 -> output[0] finish\n");
+    struct sched_verdict verdict = verify(&set);
+    cr_expect(verdict.fault == SCHED_FAULT_NONE && verdict.same_on_all_ranks, "%s", verdict.text);
+    cr_expect_eq(verdict.roundings, 1);
+    verdict = verify_with(&set, (struct sched_verify_options){.rounded_partials = true});
+    cr_expect_eq(verdict.fault, SCHED_FAULT_DIFFERENT, "%s", verdict.text);
+    sched_set_free(&set);
+}
+
 static void expect(const char *text, enum sched_fault fault) {
     struct sched_set set = read_schedule(text);
     struct sched_verdict verdict = verify(&set);
@@ -290,7 +309,7 @@ Test(mutants, an_exchange_in_place_needs_capacity) {
     cr_expect_eq(verdict.fault, SCHED_FAULT_DEADLOCK, "%s", verdict.text);
     cr_expect_eq(verdict.rank, 0);
     cr_expect_eq(verdict.step, 0);
-    verdict = verify_with(&set, (struct sched_verify_options){false, 1});
+    verdict = verify_with(&set, (struct sched_verify_options){.channel_capacity = 1});
     cr_expect_eq(verdict.fault, SCHED_FAULT_NONE, "%s", verdict.text);
     sched_set_free(&set);
 }
@@ -311,7 +330,7 @@ Test(mutants, two_messages_before_an_answer_need_capacity_two) {
     struct sched_set set = read_schedule(text);
     for (uint32_t capacity = 0; capacity < 4; capacity++) {
         struct sched_verdict verdict =
-            verify_with(&set, (struct sched_verify_options){false, capacity});
+            verify_with(&set, (struct sched_verify_options){.channel_capacity = capacity});
         cr_expect_eq(verdict.fault, capacity < 2 ? SCHED_FAULT_DEADLOCK : SCHED_FAULT_NONE,
                      "capacity %u: %s", capacity, verdict.text);
     }
@@ -430,10 +449,12 @@ Test(mutants, kinds_that_move_do_not_reduce) {
 Test(mutants, order_is_required_only_on_demand) {
     struct sched_set set = build_schedule("ring", ROTA_KIND_ALL_REDUCE, 4, -1, false);
     cr_expect_eq(verify(&set).fault, SCHED_FAULT_NONE);
-    struct sched_verdict verdict = verify_with(&set, (struct sched_verify_options){true, 0});
+    struct sched_verdict verdict =
+        verify_with(&set, (struct sched_verify_options){.require_ascending = true});
     cr_expect_eq(verdict.fault, SCHED_FAULT_ORDER, "%s", verdict.text);
     sched_set_free(&set);
     set = build_schedule("recursive_doubling", ROTA_KIND_ALL_REDUCE, 7, -1, false);
-    cr_expect_eq(verify_with(&set, (struct sched_verify_options){true, 0}).fault, SCHED_FAULT_NONE);
+    cr_expect_eq(verify_with(&set, (struct sched_verify_options){.require_ascending = true}).fault,
+                 SCHED_FAULT_NONE);
     sched_set_free(&set);
 }
