@@ -29,7 +29,7 @@ static rota_status check(const rota_comm *comm, const struct call_args *args, si
             check_buffer("recv", args->recv, recv_blocks, args->count, args->dtype, &recv_bytes);
     if (status == ROTA_OK)
         status = check_overlap(args->send, send_bytes, args->recv, recv_bytes, in_place,
-                               collective_in_place(comm, args, rota_dtype_size(args->dtype)));
+                               call_in_place(comm, args, rota_dtype_size(args->dtype)));
     if (status == ROTA_OK)
         status = check_memory(comm, call, args->send, send_bytes, args->recv, recv_bytes);
     return status;

@@ -117,7 +117,7 @@ static rota_status check_buffers(const rota_comm *comm, const rota_request *requ
         status = check_buffer("recv", recv, 1, received / size, args.dtype, &bytes);
     if (status == ROTA_OK)
         status = check_overlap(send, sent, recv, received, "see the plain function",
-                               collective_in_place(comm, &args, size));
+                               call_in_place(comm, &args, size));
     return status;
 }
 

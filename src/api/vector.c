@@ -95,7 +95,7 @@ static rota_status check_spans(const rota_comm *comm, const struct call_args *ar
     if (status == ROTA_OK)
         status = check_disjoint(received, nreceived);
     bool in_place = args->kind != ROTA_KIND_ALL_TO_ALL &&
-                    collective_in_place(comm, args, rota_dtype_size(args->dtype));
+                    call_in_place(comm, args, rota_dtype_size(args->dtype));
     if (status == ROTA_OK && !in_place && lists_overlap(spans, nsent, received, nreceived))
         status = error_raise(ROTA_ERR_ARGUMENT, "send and recv overlap");
     if (status == ROTA_OK)

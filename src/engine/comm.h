@@ -2,6 +2,7 @@
 #ifndef ENGINE_COMM_H
 #define ENGINE_COMM_H
 
+#include "engine/call.h"
 #include "engine/job.h"
 #include "engine/p2p.h"
 #include "engine/skew.h"
@@ -12,32 +13,6 @@
 
 struct executor;
 struct plan;
-
-/* What is called: the part of an operation that its caller gives. */
-struct call_args {
-    rota_kind kind;
-    const void *send;
-    void *recv;
-    size_t count; /* elements, as in the public call */
-    rota_dtype dtype;
-    rota_op op; /* in kinds that reduce */
-    int root;   /* -1 where there is none; peer of send and recv */
-    int tag;
-    rota_recv_info *info;
-    /* v-forms: elements of each block and where it begins in its buffer, one entry per rank, of the
-     * buffers that have nranks blocks on this rank, else NULL. The request keeps its own copy. */
-    bool vector;
-    const size_t *send_counts, *send_displs, *recv_counts, *recv_displs;
-};
-
-static inline bool call_is_vector(const struct call_args *args) {
-    return args->vector;
-}
-/* Whether a rank knows its own counts only. */
-static inline bool call_counts_are_local(const struct call_args *args) {
-    return args->vector && args->kind != ROTA_KIND_ALL_GATHER &&
-           args->kind != ROTA_KIND_REDUCE_SCATTER;
-}
 
 enum request_stage {
     REQUEST_QUEUED,      /* behind another collective of its communicator */

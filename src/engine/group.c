@@ -80,24 +80,6 @@ void group_refuse(rota_group *group) {
     group->refused = group->record.status;
 }
 
-/* The caller's tables of a v-form need not outlive the recording. */
-static bool keep_tables(struct recorded *recorded) {
-    struct call_args *args = &recorded->args;
-    size_t n = (size_t)recorded->comm->nranks, bytes = n * sizeof(size_t);
-    const size_t **tables[] = {&args->send_counts, &args->send_displs, &args->recv_counts,
-                               &args->recv_displs};
-    recorded->tables = malloc(4 * bytes);
-    if (recorded->tables == NULL)
-        return false;
-    for (size_t i = 0; i < 4; i++) {
-        if (*tables[i] == NULL)
-            continue;
-        memcpy(recorded->tables + i * n, *tables[i], bytes);
-        *tables[i] = recorded->tables + i * n;
-    }
-    return true;
-}
-
 rota_status group_record(rota_comm *comm, const struct call_args *args, const rota_call *call) {
     rota_group *group = outermost(call->group);
     struct recorded *recorded = calloc(1, sizeof(*recorded));
@@ -108,7 +90,8 @@ rota_status group_record(rota_comm *comm, const struct call_args *args, const ro
     recorded->call = *call;
     recorded->call.size = sizeof(recorded->call);
     recorded->call.group = NULL;
-    bool kept = !args->vector || keep_tables(recorded);
+    bool kept = !args->vector ||
+                call_keep_tables(&recorded->args, comm->nranks, &recorded->tables) == ROTA_OK;
     if (call->algorithm != NULL)
         kept &= (recorded->algorithm = strdup(call->algorithm)) != NULL;
     if (call->label != NULL)

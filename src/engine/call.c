@@ -1,0 +1,97 @@
+/* What is called, as the caller gave it: its fingerprint, its tables, whether it is in place. */
+#include "engine/call.h"
+
+#include "base/error.h"
+#include "engine/comm.h"
+#include <stdlib.h>
+#include <string.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+/* First element of this rank's block in the buffer that has nranks blocks. */
+static size_t own_offset(const rota_comm *comm, const struct call_args *args) {
+    bool received = args->recv_counts != NULL;
+    const size_t *displs = received ? args->recv_displs : args->send_displs;
+    const size_t *counts = received ? args->recv_counts : args->send_counts;
+    size_t offset = 0;
+    if (counts == NULL)
+        return (size_t)comm->rank * args->count;
+    if (displs != NULL)
+        return displs[comm->rank];
+    for (int r = 0; r < comm->rank; r++)
+        offset += counts[r];
+    return offset;
+}
+
+bool call_in_place(const rota_comm *comm, const struct call_args *args, size_t element_size) {
+    const unsigned char *send = args->send, *recv = args->recv;
+    size_t own = own_offset(comm, args) * element_size;
+    if (args->count == 0)
+        return false;
+    switch (args->kind) {
+    case ROTA_KIND_ALL_REDUCE:
+    case ROTA_KIND_ALL_TO_ALL:
+    case ROTA_KIND_SCAN:
+    case ROTA_KIND_EXCLUSIVE_SCAN:
+        return send == recv;
+    case ROTA_KIND_REDUCE:
+    case ROTA_KIND_BROADCAST:
+        return args->root == comm->rank && send == recv;
+    case ROTA_KIND_ALL_GATHER:
+        return send == recv + own;
+    case ROTA_KIND_REDUCE_SCATTER:
+        return recv == send + own;
+    case ROTA_KIND_GATHER:
+        return args->root == comm->rank && send == recv + own;
+    case ROTA_KIND_SCATTER:
+        return args->root == comm->rank && recv == send + own;
+    default:
+        return false;
+    }
+}
+
+uint64_t call_fingerprint(const rota_comm *comm, const struct call_args *args,
+                          const struct algorithm *algorithm) {
+    if (!comm->check)
+        return 0;
+    uint64_t words[4] = {
+        (uint64_t)args->kind | (uint64_t)args->dtype << 8 | (uint64_t)args->op << 40,
+        (uint64_t)(uint32_t)args->root, args->count,
+        algorithm != NULL ? XXH64(algorithm->name, strlen(algorithm->name), 0) : 0};
+    if (args->vector) { /* counts only where every rank knows all of them */
+        const size_t *counts = args->send_counts != NULL ? args->send_counts : args->recv_counts;
+        words[1] |= 1ull << 32;
+        words[2] = call_counts_are_local(args)
+                       ? 0
+                       : XXH3_64bits(counts, (size_t)comm->nranks * sizeof(*counts));
+    }
+    return XXH3_64bits(words, sizeof(words)) | 1;
+}
+
+/* Copies one table; packed displacements where the caller gave none. */
+static const size_t *keep_table(size_t *to, const size_t *from, const size_t *counts, int n) {
+    size_t at = 0;
+    for (int r = 0; r < n; r++) {
+        to[r] = from != NULL ? from[r] : at;
+        at += counts[r];
+    }
+    return to;
+}
+
+rota_status call_keep_tables(struct call_args *args, int nranks, size_t **tables) {
+    size_t *kept = malloc(4 * (size_t)nranks * sizeof(*kept));
+    if (kept == NULL)
+        return error_raise(ROTA_ERR_MEMORY, "out of memory for the counts of %d ranks", nranks);
+    if (args->send_counts != NULL) {
+        args->send_displs = keep_table(kept, args->send_displs, args->send_counts, nranks);
+        args->send_counts = keep_table(kept + nranks, args->send_counts, args->send_counts, nranks);
+    }
+    if (args->recv_counts != NULL) {
+        args->recv_displs =
+            keep_table(kept + 2 * nranks, args->recv_displs, args->recv_counts, nranks);
+        args->recv_counts =
+            keep_table(kept + 3 * nranks, args->recv_counts, args->recv_counts, nranks);
+    }
+    *tables = kept;
+    return ROTA_OK;
+}

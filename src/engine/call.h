@@ -1,0 +1,43 @@
+/* What is called: the part of an operation that its caller gives. */
+#ifndef ENGINE_CALL_H
+#define ENGINE_CALL_H
+
+#include <rota/p2p.h>
+
+struct algorithm;
+
+struct call_args {
+    rota_kind kind;
+    const void *send;
+    void *recv;
+    size_t count; /* elements, as in the public call */
+    rota_dtype dtype;
+    rota_op op; /* in kinds that reduce */
+    int root;   /* -1 where there is none; peer of send and recv */
+    int tag;
+    rota_recv_info *info;
+    /* v-forms: elements of each block and where it begins in its buffer, one entry per rank, of the
+     * buffers that have nranks blocks on this rank, else NULL. The request keeps its own copy. */
+    bool vector;
+    const size_t *send_counts, *send_displs, *recv_counts, *recv_displs;
+};
+
+static inline bool call_is_vector(const struct call_args *args) {
+    return args->vector;
+}
+/* Whether a rank knows its own counts only. */
+static inline bool call_counts_are_local(const struct call_args *args) {
+    return args->vector && args->kind != ROTA_KIND_ALL_GATHER &&
+           args->kind != ROTA_KIND_REDUCE_SCATTER;
+}
+
+/* Whether this rank's buffers are the in-place form of the kind. */
+bool call_in_place(const rota_comm *comm, const struct call_args *args, size_t element_size);
+/* Of what must be equal on all ranks; never 0, but where checking is off. */
+uint64_t call_fingerprint(const rota_comm *comm, const struct call_args *args,
+                          const struct algorithm *algorithm);
+/* The caller's tables of a v-form need not outlive the call: copies them to *tables (to be freed),
+ * with packed displacements where the caller gave none. Errors: ROTA_ERR_MEMORY. */
+rota_status call_keep_tables(struct call_args *args, int nranks, size_t **tables);
+
+#endif
