@@ -1,6 +1,7 @@
 /* Addresses and interfaces: their forms, and which of this machine's to announce to peers. */
 #include "net/address.h"
 #include "base/error.h"
+#include "base/log.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fnmatch.h>
@@ -14,6 +15,7 @@
 #define MAX_CANDIDATES 64 /* interface addresses looked at; more than machines have */
 #define MAX_NAMES 32      /* words of ROTA_INTERFACE */
 #define MAX_SCOPES 8      /* own interfaces tried for one link-local address */
+#define CARRIER 0x10000u  /* IFF_LOWER_UP; its header cannot be included beside <net/if.h> */
 
 void net_address_text(const struct net_address *address, char text[NET_ADDRESS_TEXT]) {
     char number[INET6_ADDRSTRLEN] = "?";
@@ -232,7 +234,8 @@ static bool consider(const struct ifaddrs *one, const struct interface_filter *f
     if (one->ifa_addr == NULL ||
         (one->ifa_addr->sa_family != AF_INET && one->ifa_addr->sa_family != AF_INET6))
         return false;
-    if ((one->ifa_flags & (IFF_UP | IFF_RUNNING)) != (IFF_UP | IFF_RUNNING))
+    /* The kernel may set RUNNING as much as a second after the carrier is there. */
+    if (!(one->ifa_flags & IFF_UP) || !(one->ifa_flags & (IFF_RUNNING | CARRIER)))
         return false;
     if (name_position(one->ifa_name, filter->excluded, filter->nexcluded) >= 0)
         return false;
@@ -315,6 +318,12 @@ rota_status net_interfaces(const struct settings *settings, struct net_address *
             break;
         addresses[taken++] = candidates[i].address;
     }
+    if (taken == 0 && filter.nwanted > 0)
+        log_write(
+            LOG_WARN,
+            "no interface of ROTA_INTERFACE=\"%.60s\" is up and has an address: only ranks of "
+            "this host can be reached",
+            list);
     *count = taken;
     return ROTA_OK;
 }
