@@ -106,6 +106,8 @@ rota_status net_dial_start(const struct net_identity *identity, const struct net
         free(made);
         return status;
     }
+    if (!made->local && purpose < NET_PURPOSE_DATA)
+        net_socket_small_segments(made->socket);
     if (connect(made->socket, (struct sockaddr *)&made->endpoint.storage, made->endpoint.length) ==
         0) {
         made->state = DIAL_CHALLENGE;

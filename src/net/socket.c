@@ -12,6 +12,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+/* What every path carries: the least MTU of IPv6 (RFC 8200) less its header and that of TCP. */
+#define SMALL_SEGMENT (1280 - 40 - 20)
+
 void net_endpoint_inet(struct net_endpoint *endpoint, const struct net_address *address) {
     net_address_to_socket(address, &endpoint->storage, &endpoint->length);
 }
@@ -50,6 +53,11 @@ int net_socket_open(int family) {
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     return fd;
+}
+
+void net_socket_small_segments(int socket) {
+    int bytes = SMALL_SEGMENT;
+    (void)setsockopt(socket, IPPROTO_TCP, TCP_MAXSEG, &bytes, sizeof bytes);
 }
 
 enum net_io net_socket_read(int socket, void *buffer, size_t wanted, size_t *filled) {

@@ -17,6 +17,10 @@ void net_endpoint_text(const struct net_endpoint *endpoint, char text[NET_ADDRES
 
 /* A stream socket with the options that all of ours have. -1 and errno on failure. */
 int net_socket_open(int family);
+/* Before connect: both directions use segments that pass where larger ones get lost (a path of
+ * small MTU whose routers do not say so). For connections of few bytes on which everything depends.
+ */
+void net_socket_small_segments(int socket);
 
 enum net_io { NET_IO_DONE, NET_IO_AGAIN, NET_IO_CLOSED, NET_IO_FAILED /* errno */ };
 /* Reads on towards `wanted` bytes; *filled counts. */
