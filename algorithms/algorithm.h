@@ -38,6 +38,10 @@ struct algorithm {
     /* Whether most of what it sends when it reduces are partials, which are wider than elements of
      * narrow types. */
     bool sends_partials;
+    /* Whether each result is one step over all operands in the order of the ranks, so that it is
+     * the canonical tree on any number of ranks and needs no proof where that would take too long.
+     */
+    bool always_canonical;
 };
 
 /* The table (algorithms.def), NULL-terminated access by index and by name. */

@@ -280,6 +280,7 @@ const struct algorithm algorithm_direct = {
     .rounds = rounds,
     .volume = volume,
     .scratch = scratch,
+    .always_canonical = true,
 };
 
 const struct algorithm algorithm_direct_two_shot = {
@@ -290,4 +291,5 @@ const struct algorithm algorithm_direct_two_shot = {
     .build = build_two_shot_kind,
     .rounds = two_shot_rounds,
     .volume = two_shot_volume,
+    .always_canonical = true,
 };

@@ -59,14 +59,18 @@ static int failed(const struct bench_session *session, const char *what, rota_st
 static bool ranks_suit(const struct bench_session *session) {
     const struct bench_options *options = session->options;
     const struct bench_operation *only = options->operations[0];
-    char why[160] = "";
+    char why[BENCH_WHY_BYTES + 64] = "", refused[BENCH_WHY_BYTES];
     if (options->root >= session->nranks)
         snprintf(why, sizeof(why), "-r %d is no rank: expected one below %d", options->root,
                  session->nranks);
     if (options->algorithm && options->operation_count == 1 &&
-        !bench_algorithm_fits(session, only, options->algorithm))
-        snprintf(why, sizeof(why), "--algorithm: %s does no %s on %d ranks", options->algorithm,
-                 only->name, session->nranks);
+        !bench_algorithm_fits(session, only, options->algorithm, refused, sizeof(refused))) {
+        if (refused[0])
+            snprintf(why, sizeof(why), "--algorithm: %s", refused);
+        else
+            snprintf(why, sizeof(why), "--algorithm: %s does no %s on %d ranks", options->algorithm,
+                     only->name, session->nranks);
+    }
     if (why[0] && session->rank == 0)
         fprintf(stderr, BENCH_COMMAND ": %s\n", why);
     return why[0] == '\0';

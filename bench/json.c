@@ -54,12 +54,15 @@ static json_t *hash_text(uint64_t hash) {
 static json_t *row_describe(const struct bench_case *row, const char *transport,
                             const char *algorithm) {
     bool barrier = row->operation->shape == BENCH_BARRIER;
-    return json_pack(
-        "{s:s, s:s, s:s, s:s, s:i, s:s, s:s, s:i, s:I, s:I, s:I, s:s}", "peer", "rota", "version",
-        rota_version(), "transport", transport, "op", row->operation->name, "ranks", row->nranks,
-        "dtype", barrier ? "float32" : rota_dtype_name(row->dtype), "redop",
-        bench_case_op_name(row), "root", row->root, "bytes", (json_int_t)row->bytes, "actual_bytes",
-        (json_int_t)row->size, "count", (json_int_t)row->count, "algorithm", algorithm);
+    char mode[32] = "", origin[64];
+    rota_setting_value("ROTA_MODE", mode, sizeof(mode), origin, sizeof(origin));
+    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:s, s:s, s:i, s:I, s:I, s:I, s:s, s:s}", "peer",
+                     "rota", "version", rota_version(), "transport", transport, "op",
+                     row->operation->name, "ranks", row->nranks, "dtype",
+                     barrier ? "float32" : rota_dtype_name(row->dtype), "redop",
+                     bench_case_op_name(row), "root", row->root, "bytes", (json_int_t)row->bytes,
+                     "actual_bytes", (json_int_t)row->size, "count", (json_int_t)row->count,
+                     "algorithm", algorithm, "mode", mode);
 }
 
 void bench_json_row(struct bench_session *session, const struct bench_case *row,

@@ -20,6 +20,7 @@ enum {
     KEY_HOSTS,
     KEY_JSON,
     KEY_HASH,
+    KEY_PIECES,
     KEY_ALL,
     KEY_QUICK
 };
@@ -52,6 +53,7 @@ static const struct argp_option help[] = {
     {"json", KEY_JSON, "FILE|-", 0, "one JSON object per line of the table; -: instead of it", 4},
     {"hash", KEY_HASH, NULL, 0,
      "hash the results of inputs whose sum depends on the order, per row", 4},
+    {"pieces", KEY_PIECES, "N", 0, "for --hash: the same data in N calls (1)", 4},
     {0}};
 
 static void dtypes_parse(struct bench_options *options, const char *value) {
@@ -195,6 +197,9 @@ static error_t number_parse(int key, char *value, struct bench_options *options)
     case 'a':
         options->average = (enum bench_average)cli_integer(command, "-a", value, 0, 3);
         return 0;
+    case KEY_PIECES:
+        options->pieces = cli_integer(command, "--pieces", value, 1, MAX_ITERATIONS);
+        return 0;
     case 'T':
         options->timeout_ms = 1000 * cli_integer(command, "--timeout", value, 1, 100000000);
         return 0;
@@ -285,6 +290,7 @@ void bench_options_parse(struct bench_options *options, int argc, char **argv) {
                                       .iterations = 20,
                                       .warmup = 1,
                                       .checks = 1,
+                                      .pieces = 1,
                                       .average = BENCH_MEAN,
                                       .dtypes = {ROTA_FLOAT32},
                                       .ops = {ROTA_SUM},
@@ -294,6 +300,10 @@ void bench_options_parse(struct bench_options *options, int argc, char **argv) {
     cli_arguments_parse(&parser, command, argc, argv, 0, options);
     if (options->operation_count == 0)
         cli_fail(command, "OPERATION is missing: what to measure, as all_reduce, or --all");
+    for (int i = 0; i < options->operation_count && options->pieces > 1; i++)
+        if (options->operations[i]->blocks)
+            cli_fail(command, "--pieces: %s has blocks, which cannot be cut",
+                     options->operations[i]->name);
     if (options->min_bytes > options->max_bytes)
         cli_fail(command, "-b is larger than -e: expected the smallest and the largest size");
     if (options->transport)

@@ -30,6 +30,7 @@ struct bench_options {
     const char *json;
     bool table; /* false when JSON goes to standard output */
     bool hash;
+    int64_t pieces;     /* calls that the data of a hashed call is cut into */
     int64_t timeout_ms; /* 0: the library's */
 };
 

@@ -150,10 +150,11 @@ static rota_status types_run(struct bench_session *session, struct bench_case *r
     return status;
 }
 
-/* Whether the algorithm can do the v-form: those that forward blocks cannot where ranks know their
- * own counts only. Asked of the library by an empty call, which all ranks make. */
-static bool vector_fits(const struct bench_session *session,
-                        const struct bench_operation *operation, const char *algorithm) {
+/* Asks the library by an empty call, which all ranks make: v-forms are refused to algorithms that
+ * forward blocks where ranks know their own counts only, and reductions to those that do not keep
+ * what the mode promises. */
+static bool is_taken(const struct bench_session *session, const struct bench_operation *operation,
+                     const char *algorithm, char *why, size_t size) {
     struct bench_case row = {.operation = operation,
                              .dtype = ROTA_FLOAT32,
                              .op = ROTA_SUM,
@@ -165,33 +166,55 @@ static bool vector_fits(const struct bench_session *session,
                              .tables = session->tables};
     bench_case_size(&row, 0);
     bench_case_tables_fill(&row);
-    return bench_case_call(&row, NULL, NULL, session->comm) != ROTA_ERR_UNSUPPORTED;
+    if (bench_case_call(&row, NULL, NULL, session->comm) != ROTA_ERR_UNSUPPORTED)
+        return true;
+    rota_error error = ROTA_ERROR_INIT;
+    rota_last_error(&error);
+    snprintf(why, size, "%s", error.message);
+    return false;
 }
 
 bool bench_algorithm_fits(const struct bench_session *session,
-                          const struct bench_operation *operation, const char *algorithm) {
+                          const struct bench_operation *operation, const char *algorithm, char *why,
+                          size_t size) {
+    why[0] = '\0';
     return operation->shape != BENCH_SEND_RECV &&
            rota_algorithm_does(algorithm, operation->kind, session->nranks) &&
-           (!operation->vector || vector_fits(session, operation, algorithm));
+           ((!operation->vector && !operation->reduces) ||
+            is_taken(session, operation, algorithm, why, size));
+}
+
+/* Says what was left out, and why. */
+static void refusal_print(const struct bench_session *session, const struct bench_case *row,
+                          const char *algorithm, const char *why) {
+    if (session->rank != 0 || !session->options->table)
+        return;
+    if (why[0] != '\0')
+        printf("#\n# %s by %s is refused: %s\n", row->operation->name, algorithm, why);
+    else if (!session->options->all_algorithms)
+        printf("#\n# %s has no %s on %d ranks\n", row->operation->name, algorithm, session->nranks);
 }
 
 static rota_status algorithms_run(struct bench_session *session, struct bench_case *row) {
     const struct bench_options *options = session->options;
     rota_status status = ROTA_OK;
-    if (!options->all_algorithms &&
-        (!options->algorithm ||
-         bench_algorithm_fits(session, row->operation, options->algorithm))) {
-        row->algorithm = options->algorithm;
+    char why[BENCH_WHY_BYTES];
+    if (!options->all_algorithms && !options->algorithm)
         return types_run(session, row);
-    }
-    for (int i = 0; options->all_algorithms && rota_algorithm_name(i) && status == ROTA_OK; i++) {
-        row->algorithm = rota_algorithm_name(i);
-        if (bench_algorithm_fits(session, row->operation, row->algorithm))
+    const char *name = options->algorithm;
+    for (int i = 0; status == ROTA_OK; i++) {
+        if (options->all_algorithms)
+            name = rota_algorithm_name(i);
+        if (!name)
+            break;
+        row->algorithm = name;
+        if (bench_algorithm_fits(session, row->operation, name, why, sizeof(why)))
             status = types_run(session, row);
+        else
+            refusal_print(session, row, name, why);
+        if (!options->all_algorithms)
+            break;
     }
-    if (!options->all_algorithms && session->rank == 0 && options->table)
-        printf("#\n# %s has no %s on %d ranks\n", row->operation->name, options->algorithm,
-               session->nranks);
     return status;
 }
 

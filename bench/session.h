@@ -10,6 +10,8 @@
 
 /* Bytes before and after each buffer that no call may touch. */
 #define BENCH_RED_ZONE ((size_t)64)
+/* Room for why an algorithm is refused. */
+#define BENCH_WHY_BYTES 256
 
 struct bench_buffer {
     unsigned char *block; /* what was allocated */
@@ -44,6 +46,7 @@ struct bench_session {
     /* Rank 0 keeps the account. */
     FILE *json;
     struct cli_progress progress;
+    const char *ran; /* what ran the rows that were printed last */
     uint64_t wrong, rows, halves;
     double busbw_sum;
 };
@@ -62,9 +65,12 @@ rota_status bench_session_gather(struct bench_session *session, const void *mine
 
 /* rows.c: runs everything that the options ask for. */
 rota_status bench_rows_run(struct bench_session *session);
-/* Whether the algorithm can do the operation on these ranks. Collective. */
+/* Whether the algorithm can do the operation on these ranks, in the mode of the communicator; else
+ * `why` says what the library refused, or is empty where the algorithm has no such operation.
+ * Collective. */
 bool bench_algorithm_fits(const struct bench_session *session,
-                          const struct bench_operation *operation, const char *algorithm);
+                          const struct bench_operation *operation, const char *algorithm, char *why,
+                          size_t size);
 
 /* check.c: fills the buffers, calls once into poison, checks every element and the red zones;
  * *wrong grows by what this rank found. */
@@ -85,8 +91,8 @@ rota_status bench_measure(struct bench_session *session, struct bench_case *row,
 /* table.c */
 void bench_table_head(const struct bench_session *session);
 rota_status bench_table_devices(struct bench_session *session);
-void bench_table_titles(const struct bench_session *session,
-                        const struct bench_operation *operation, const char *algorithm);
+void bench_table_titles(struct bench_session *session, const struct bench_operation *operation,
+                        const char *algorithm);
 void bench_table_row(struct bench_session *session, const struct bench_case *row,
                      const struct bench_half halves[2]);
 void bench_table_foot(const struct bench_session *session);

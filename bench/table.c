@@ -64,16 +64,20 @@ void bench_table_head(const struct bench_session *session) {
            (long long)(options->factor ? options->factor : options->step_bytes),
            options->factor ? "factor" : "bytes", (long long)options->warmup,
            (long long)options->iterations, (long long)options->checks);
+    char mode[32], origin[64];
+    if (rota_setting_value("ROTA_MODE", mode, sizeof(mode), origin, sizeof(origin)) == ROTA_OK)
+        printf("# mode %s\n", mode);
 }
 
-void bench_table_titles(const struct bench_session *session,
-                        const struct bench_operation *operation, const char *algorithm) {
+void bench_table_titles(struct bench_session *session, const struct bench_operation *operation,
+                        const char *algorithm) {
     const struct bench_options *options = session->options;
     const char *hash_title = options->hash ? "              hash     in-place hash" : "";
     if (session->rank != 0 || !options->table)
         return;
     printf("#\n# Collective test starting: %s%s%s\n#\n", operation->name,
            algorithm ? ", algorithm " : "", algorithm ? algorithm : "");
+    session->ran = NULL;
     printf("#%60s %28s\n", "out-of-place", "in-place");
     printf("#%11s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s%s\n", "size",
            "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "time", "algbw",
@@ -119,10 +123,21 @@ static void half_print(struct bench_session *session, const struct bench_case *r
         printf("  %6s", "N/A");
 }
 
+/* A line before the first of the rows that were run by something else than those before. */
+static void ran_print(struct bench_session *session, const struct bench_case *row) {
+    const char *ran = rota_comm_algorithm(session->comm, row->operation->kind);
+    if (!ran || (session->ran && strcmp(ran, session->ran) == 0))
+        return;
+    printf("# run by %s:\n", ran);
+    session->ran = ran;
+}
+
 void bench_table_row(struct bench_session *session, const struct bench_case *row,
                      const struct bench_half halves[2]) {
     const struct bench_options *options = session->options;
     cli_progress_clear(&session->progress);
+    if (options->table)
+        ran_print(session, row);
     if (options->table)
         printf("%12zu  %12zu  %8s  %6s  %6d", row->size, row->count, bench_case_dtype_name(row),
                bench_case_op_name(row), row->root);

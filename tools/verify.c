@@ -178,11 +178,12 @@ static int file_verify(const char *path, int print) {
         printf("%s: refuted (%s): %s\n", path, verdict.fault, verdict.text);
         status = 1;
     } else if (print < 0) {
-        printf("%s: proven: %s on all ranks, %s canonical tree, %s order, depth %u, %llu messages, "
-               "%llu steps\n",
+        printf("%s: proven: %s on all ranks, %s canonical tree, %s order, depth %u, fast: %s%u "
+               "roundings, %llu messages, %llu steps\n",
                path, verdict.same_on_all_ranks ? "the same" : "not the same",
                verdict.canonical_tree ? "the" : "not the",
                verdict.ascending ? "ascending" : "no ascending", verdict.max_depth,
+               verdict.same_in_fast ? "" : "not the same on all ranks, ", verdict.fast_roundings,
                (unsigned long long)verdict.messages, (unsigned long long)verdict.steps);
     }
     rota_schedule_free(schedule);

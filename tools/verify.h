@@ -26,7 +26,8 @@ struct verify_summary {
     long schedules;
     int fewest, most; /* ranks */
     bool same, canonical, ascending;
-    unsigned depth;
+    bool same_in_fast;
+    unsigned depth, fast_roundings;
     bool refuted, failed; /* by the verifier; by an error of the library */
     char text[512];       /* of the first refutation or failure */
 };

@@ -28,7 +28,7 @@ struct verify_work {
 
 void verify_summary_init(struct verify_summary *summary) {
     memset(summary, 0, sizeof(*summary));
-    summary->same = summary->canonical = summary->ascending = true;
+    summary->same = summary->canonical = summary->ascending = summary->same_in_fast = true;
 }
 
 void verify_summary_merge(struct verify_summary *into, const struct verify_summary *from) {
@@ -42,6 +42,9 @@ void verify_summary_merge(struct verify_summary *into, const struct verify_summa
     into->same &= from->same;
     into->canonical &= from->canonical;
     into->ascending &= from->ascending;
+    into->same_in_fast &= from->same_in_fast;
+    if (from->fast_roundings > into->fast_roundings)
+        into->fast_roundings = from->fast_roundings;
     if (from->depth > into->depth)
         into->depth = from->depth;
     if (!into->refuted && !into->failed)
@@ -56,10 +59,11 @@ void verify_summary_print(const struct verify_summary *summary, rota_kind kind) 
                    kind == ROTA_KIND_EXCLUSIVE_SCAN;
     printf("proven, n = %d..%d, %ld schedules", summary->fewest, summary->most, summary->schedules);
     if (reduces)
-        printf(": %s, %s, %s, depth up to %u",
+        printf(": %s, %s, %s, depth up to %u, fast: %s%u roundings",
                summary->same ? "the same on all ranks" : "not the same on all ranks",
                summary->canonical ? "canonical tree" : "other trees",
-               summary->ascending ? "ascending" : "not ascending", summary->depth);
+               summary->ascending ? "ascending" : "not ascending", summary->depth,
+               summary->same_in_fast ? "" : "not the same on all ranks, ", summary->fast_roundings);
     printf("\n");
 }
 
@@ -103,6 +107,9 @@ void verify_one(const char *algorithm, rota_kind kind, int nranks, int root, int
         summary->same &= verdict.same_on_all_ranks;
         summary->canonical &= verdict.canonical_tree;
         summary->ascending &= verdict.ascending;
+        summary->same_in_fast &= verdict.same_in_fast;
+        if (verdict.fast_roundings > summary->fast_roundings)
+            summary->fast_roundings = verdict.fast_roundings;
         if (verdict.max_depth > summary->depth)
             summary->depth = verdict.max_depth;
     }

@@ -85,8 +85,9 @@ ROTA_API rota_status rota_comm_destroy(rota_comm *comm);
  * own, ordered by (key, rank). ROTA_COLOR_UNDEFINED takes no part: *child is then NULL. Collective;
  * costs one small all-gather on the parent and some kilobytes, and nothing else before the child is
  * used. `name` is for error records, NULL = the parent's. Children are independent of their parent:
- * each may be destroyed first. call may carry timeout_ms and label; requests are not supported.
- * Errors: as collectives; ROTA_ERR_ARGUMENT for another negative color. */
+ * each may be destroyed first. call may carry timeout_ms, label and numerics (the mode of the
+ * child, else it has the parent's); requests are not supported. Errors: as collectives;
+ * ROTA_ERR_ARGUMENT for another negative color. */
 ROTA_API rota_status rota_comm_split(rota_comm *comm, int color, int key, const char *name,
                                      rota_comm **child, const rota_call *call);
 
@@ -115,6 +116,12 @@ ROTA_API rota_status rota_comm_error(const rota_comm *comm, rota_error *error);
 
 /* Default deadline of operations in ms (setting ROTA_TIMEOUT_MS). Must be > 0. */
 ROTA_API rota_status rota_comm_set_timeout(rota_comm *comm, int64_t timeout_ms);
+
+/* Mode of the communicator's operations that name none (setting ROTA_MODE at first). Local: all
+ * ranks set the same one between the same two operations, else the next one that reduces ends in
+ * ROTA_ERR_MISMATCH. Communicators that are split off later begin with it. Plans keep the mode with
+ * which they were made. Errors: ROTA_ERR_ARGUMENT (no mode, or ROTA_NUMERICS_DEFAULT). */
+ROTA_API rota_status rota_comm_set_numerics(rota_comm *comm, rota_numerics numerics);
 
 #ifdef __cplusplus
 }

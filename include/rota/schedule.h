@@ -42,6 +42,11 @@ typedef struct rota_verdict {
                                  commute */
     uint32_t max_depth;       /* most reductions between an input and an output */
     uint64_t messages, steps; /* over all ranks */
+    /* In mode fast, of narrow types: whether ranks still hold the same bits, and the most roundings
+     * between an input and an output, the last one included (0 in kinds that only move). Each adds
+     * at most half a unit in the last place of the value that is rounded. */
+    bool same_in_fast;
+    uint32_t fast_roundings;
 } rota_verdict;
 
 #define ROTA_VERDICT_INIT ROTA_SIZED(rota_verdict)

@@ -23,7 +23,7 @@ rota_status check_call(const rota_call *call, bool requests) {
     if (call->timeout_ms < 0)
         return error_raise(ROTA_ERR_ARGUMENT, "call->timeout_ms is %lld, expected 0 or more",
                            (long long)call->timeout_ms);
-    if (call->numerics != ROTA_NUMERICS_DEFAULT && call->numerics != ROTA_NUMERICS_EQUAL)
+    if (rota_numerics_name(call->numerics) == NULL)
         return error_raise(ROTA_ERR_ARGUMENT, "call->numerics is %d, expected a rota_numerics",
                            (int)call->numerics);
     if (call->request == NULL && (call->done != NULL || call->done_arg != NULL))
@@ -37,7 +37,7 @@ rota_group *check_group(const rota_call *call) {
     return call != NULL && call->size >= sizeof(*call) ? call->group : NULL;
 }
 
-rota_status check_run(rota_comm *comm, const struct call_args *args, const rota_call *call,
+rota_status check_run(rota_comm *comm, struct call_args *args, const rota_call *call,
                       rota_status status) {
     /* Options that were refused may be no options at all. */
     rota_group *group =

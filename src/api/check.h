@@ -10,7 +10,7 @@ rota_status check_call(const rota_call *call, bool requests);
 /* The group that the call is to be recorded in, NULL when there is none. */
 rota_group *check_group(const rota_call *call);
 /* Hands a call on that was checked with `status`: to its group, or to the engine. */
-rota_status check_run(rota_comm *comm, const struct call_args *args, const rota_call *call,
+rota_status check_run(rota_comm *comm, struct call_args *args, const rota_call *call,
                       rota_status status);
 /* The registrations that the options name belong to the communicator's job and hold the buffers. */
 rota_status check_memory(const rota_comm *comm, const rota_call *call, const void *send,

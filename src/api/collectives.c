@@ -35,7 +35,7 @@ static rota_status check(const rota_comm *comm, const struct call_args *args, si
     return status;
 }
 
-static rota_status run(rota_comm *comm, const struct call_args *args, size_t send_blocks,
+static rota_status run(rota_comm *comm, struct call_args *args, size_t send_blocks,
                        size_t recv_blocks, const char *in_place, const rota_call *call) {
     comm_enter(comm);
     rota_status status = check(comm, args, send_blocks, recv_blocks, in_place, call);

@@ -42,7 +42,8 @@ static rota_status check_config(const rota_config *config) {
 }
 
 /* The communicator of all ranks of a job; the caller's reference on the job passes to it. */
-static rota_status make_world(struct job *job, const char *name, rota_comm **comm) {
+static rota_status make_world(struct job *job, const char *name, const rota_call *call,
+                              rota_comm **comm) {
     int *members = malloc((size_t)job->nranks * sizeof(*members));
     rota_status status = ROTA_OK;
     if (members == NULL)
@@ -52,6 +53,8 @@ static rota_status make_world(struct job *job, const char *name, rota_comm **com
     if (status == ROTA_OK)
         status =
             comm_create(job, name, members, job->nranks, job->rank, (struct comm_name){0}, comm);
+    if (status == ROTA_OK && call != NULL && call->numerics != ROTA_NUMERICS_DEFAULT)
+        atomic_store_explicit(&(*comm)->numerics, (int)call->numerics, memory_order_relaxed);
     free(members);
     job_release(job);
     return status;
@@ -69,7 +72,7 @@ rota_status rota_init(const rota_config *config, rota_comm **comm, const rota_ca
     if (status != ROTA_OK)
         return status;
     const char *name = config != NULL && config->name != NULL ? config->name : "world";
-    return make_world(job, name, comm);
+    return make_world(job, name, call, comm);
 }
 
 rota_status rota_init_threads(int nranks, rota_comm **comms, const rota_call *call) {
@@ -89,7 +92,7 @@ rota_status rota_init_threads(int nranks, rota_comm **comms, const rota_call *ca
         status = job_open_threads(nranks, jobs);
     int opened = status == ROTA_OK ? nranks : 0;
     for (int r = 0; r < opened; r++) {
-        rota_status one = make_world(jobs[r], "world", &made[r]);
+        rota_status one = make_world(jobs[r], "world", call, &made[r]);
         status = status == ROTA_OK ? one : status;
     }
     for (int r = 0; r < opened; r++) {
@@ -162,6 +165,15 @@ rota_status rota_comm_error(const rota_comm *comm, rota_error *error) {
     rota_status status = error_copy(&comm->record, error);
     domain_leave(&job->domain);
     return status;
+}
+
+rota_status rota_comm_set_numerics(rota_comm *comm, rota_numerics numerics) {
+    if (comm == NULL)
+        return error_raise(ROTA_ERR_ARGUMENT, "comm is NULL");
+    if (numerics == ROTA_NUMERICS_DEFAULT || rota_numerics_name(numerics) == NULL)
+        return error_raise(ROTA_ERR_ARGUMENT, "numerics is %d, expected a mode", (int)numerics);
+    atomic_store_explicit(&comm->numerics, (int)numerics, memory_order_relaxed);
+    return ROTA_OK;
 }
 
 rota_status rota_comm_set_timeout(rota_comm *comm, int64_t timeout_ms) {

@@ -137,7 +137,7 @@ static rota_status check(const rota_comm *comm, const struct call_args *args,
     return status;
 }
 
-static rota_status run(rota_comm *comm, const struct call_args *args, const rota_call *call) {
+static rota_status run(rota_comm *comm, struct call_args *args, const rota_call *call) {
     comm_enter(comm);
     rota_status status = check_run(comm, args, call, check(comm, args, call));
     comm_leave(comm);

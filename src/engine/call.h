@@ -12,8 +12,9 @@ struct call_args {
     void *recv;
     size_t count; /* elements, as in the public call */
     rota_dtype dtype;
-    rota_op op; /* in kinds that reduce */
-    int root;   /* -1 where there is none; peer of send and recv */
+    rota_op op;             /* in kinds that reduce */
+    rota_numerics numerics; /* the mode, never DEFAULT; set by collective_run and for plans */
+    int root;               /* -1 where there is none; peer of send and recv */
     int tag;
     rota_recv_info *info;
     /* v-forms: elements of each block and where it begins in its buffer, one entry per rank, of the

@@ -7,6 +7,7 @@
 #include "base/probe.h"
 #include "engine/executor.h"
 #include "engine/native_run.h"
+#include "engine/numerics.h"
 #include "engine/persistent.h"
 #include "engine/plan.h"
 #include "engine/select.h"
@@ -138,14 +139,15 @@ static rota_request *enqueue(rota_comm *comm, const struct call_args *args,
     rota_request *request = request_create(comm, args, call);
     if (request == NULL)
         return NULL;
-    if (args->vector &&
-        call_keep_tables(&request->args, comm->nranks, &request->tables) != ROTA_OK) {
-        request->freed = true;
-        request_close(request, ROTA_ERR_MEMORY);
-        return NULL;
-    }
     if (spec != NULL)
         request->spec = *spec;
+    if ((args->vector &&
+         call_keep_tables(&request->args, comm->nranks, &request->tables) != ROTA_OK) ||
+        (spec != NULL && numerics_prepare(request) != ROTA_OK)) {
+        request->freed = true;
+        request_close(request, error_record()->status);
+        return NULL;
+    }
     request->algorithm = algorithm;
     request->may_be_native = collective_may_be_native(comm, call);
     request->sequence = ++comm->sequence;
@@ -192,12 +194,13 @@ static rota_status start(rota_comm *comm, const struct call_args *args,
     return status;
 }
 
-rota_status collective_run(rota_comm *comm, const struct call_args *args, const rota_call *call) {
+rota_status collective_run(rota_comm *comm, struct call_args *args, const rota_call *call) {
     if (atomic_exchange_explicit(&comm->busy, true, memory_order_acquire))
         return comm_keep_error(
             comm,
             error_raise(ROTA_ERR_BUSY, "another thread is inside a collective of %s", comm->name));
     const struct reduce_spec *spec = NULL;
+    args->numerics = numerics_of_call(comm, args->kind, call);
     if (sched_kind_reduces(args->kind)) {
         spec = comm_spec(comm, args->dtype, args->op);
         if (spec == NULL) {

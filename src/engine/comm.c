@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "engine/collective.h"
 #include "engine/executor.h"
+#include "engine/numerics.h"
 #include "engine/persistent.h"
 #include "engine/plan.h"
 #include <sched.h>
@@ -71,9 +72,18 @@ static enum cpu_isa isa_setting(const struct settings *settings) {
     return cpu_isa_best();
 }
 
+static rota_numerics mode_setting(const struct settings *settings) {
+    const char *name = settings_text(settings, SETTING_MODE);
+    rota_numerics mode = ROTA_NUMERICS_EQUAL;
+    while (strcmp(name, rota_numerics_name(mode)) != 0) /* the setting takes no other name */
+        mode++;
+    return mode;
+}
+
 static rota_status read_settings(rota_comm *comm) {
     const struct settings *settings = comm->job->settings;
     comm->timeout_ms = settings_integer(settings, SETTING_TIMEOUT_MS);
+    atomic_store_explicit(&comm->numerics, (int)mode_setting(settings), memory_order_relaxed);
     comm->check = strcmp(settings_text(settings, SETTING_CHECK), "off") != 0;
     comm->sequence = (uint64_t)settings_integer(settings, SETTING_TEST_SEQUENCE_START);
     comm->isa = isa_setting(settings);
@@ -113,6 +123,7 @@ static void free_parts(rota_comm *comm) {
     p2p_table_destroy(comm->p2p);
     executor_destroy(comm->executor);
     plan_free_all(comm->plans);
+    numerics_free(comm);
     skew_drop(atomic_load_explicit(&comm->skew, memory_order_acquire));
     free(comm->members);
     free(comm->group_of);

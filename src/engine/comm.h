@@ -12,6 +12,7 @@
 #include <transports/native.h>
 
 struct executor;
+struct numerics_proof;
 struct plan;
 
 enum request_stage {
@@ -31,6 +32,8 @@ struct rota_request {
     struct job *job; /* holds a reference */
     struct call_args args;
     struct reduce_spec spec; /* kinds that reduce */
+    bool rounds_partials;    /* see numerics.h; then hop_spec makes what is stored on the way */
+    struct reduce_spec hop_spec;
     size_t element_size;
     uint64_t sequence, fingerprint;
     int64_t started_ns, deadline_ns;
@@ -82,7 +85,8 @@ struct rota_comm {
     _Atomic int status;      /* ROTA_OK while it works */
     rota_error record;       /* why it does not, or the last failed call */
     int64_t timeout_ms;
-    bool check; /* fingerprints travel */
+    _Atomic int numerics; /* rota_numerics of calls that name none */
+    bool check;           /* fingerprints travel */
     bool finalized;
     uint64_t sequence;              /* of the last collective */
     const struct algorithm *forced; /* setting ROTA_ALGORITHM */
@@ -93,7 +97,8 @@ struct rota_comm {
     TAILQ_HEAD(comm_queue, rota_request) queue; /* collectives, in order; the head runs */
     LIST_HEAD(, rota_request) requests;         /* all that have not ended */
     struct executor *executor;
-    struct plan *plans; /* cache */
+    struct plan *plans;            /* cache */
+    struct numerics_proof *proofs; /* cache */
     struct p2p_table *p2p;
     _Atomic int native_state;
     const struct transport_native_ops *native_ops;

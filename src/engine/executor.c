@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "engine/executor_state.h"
+#include "engine/numerics.h"
 #include "schedule/chunk_map.h"
 #include <stdlib.h>
 #include <string.h>
@@ -289,8 +290,9 @@ static rota_status set_sizes(struct executor *executor) {
     const rota_request *request = executor->request;
     const struct plan *plan = executor->plan;
     executor->element_size = request->element_size;
-    executor->partial_size =
-        sched_kind_reduces(plan->kind) ? request->spec.partial_size : request->element_size;
+    executor->partial_size = sched_kind_reduces(plan->kind)
+                                 ? numerics_partial_size(request->args.numerics, &request->spec)
+                                 : request->element_size;
     executor->widest_size = executor->partial_size > executor->element_size
                                 ? executor->partial_size
                                 : executor->element_size;

@@ -426,6 +426,10 @@ static bool combine(struct executor *executor, struct transfer *transfer, void *
     const struct reduce_spec *spec = &executor->request->spec;
     if (elements == 0)
         return true;
+    if (executor->request->rounds_partials && !finished) { /* mode fast: a partial is an element */
+        spec = &executor->request->hop_spec;
+        finished = true;
+    }
     if (executor->host_memory) {
         reduce_run(spec, dst, finished, executor->operands, noperands, elements);
         return true;
@@ -466,8 +470,9 @@ static void reduce_received(struct executor *executor, struct transfer *transfer
     struct arrival_slot *arrivals =
         executor_arrivals(executor, transfer->cell.step, transfer->cell.slot);
     uint32_t count = step->peers.count;
-    bool message_partial = (step->flags & SCHED_LOAD_MESSAGE) == 0;
-    bool local_partial = (step->flags & SCHED_LOAD_LOCAL) == 0;
+    bool wide = !executor->request->rounds_partials;
+    bool message_partial = wide && (step->flags & SCHED_LOAD_MESSAGE) == 0;
+    bool local_partial = wide && (step->flags & SCHED_LOAD_LOCAL) == 0;
     bool has_local = step->src.count > 0;
     struct walk local = walk_begin(executor, step->src, transfer->cell.slot);
     struct walk to = walk_begin(executor, step->dst, transfer->cell.slot);
@@ -504,7 +509,7 @@ static void reduce_received(struct executor *executor, struct transfer *transfer
 /* Local operands: equal parts of the source list. */
 static void reduce_local(struct executor *executor, struct transfer *transfer) {
     const struct sched_step *step = step_of(transfer);
-    bool partial = (step->flags & SCHED_LOAD_LOCAL) == 0;
+    bool partial = !executor->request->rounds_partials && (step->flags & SCHED_LOAD_LOCAL) == 0;
     uint32_t each = step->src.count / step->operands;
     uint32_t chunks = sched_list_chunks(executor->plan->schedule, step->dst);
     for (uint32_t c = 0; c < chunks; c++) {

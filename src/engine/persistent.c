@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "engine/collective.h"
+#include "engine/numerics.h"
 #include "engine/progress.h"
 #include "engine/select.h"
 #include <stdlib.h>
@@ -39,12 +40,14 @@ void persistent_put_back(rota_plan *plan) {
     atomic_store_explicit(&plan->request->done, true, memory_order_release);
 }
 
-static rota_status prepare(rota_plan *plan, const struct call_args *args, const rota_call *call) {
+static rota_status prepare(rota_plan *plan, const rota_call *call) {
+    struct call_args *args = &plan->request->args;
     rota_comm *comm = plan->comm;
     const struct reduce_spec *spec = NULL;
     rota_status status = comm_usable(comm);
     if (status != ROTA_OK)
         return status;
+    args->numerics = numerics_of_call(comm, args->kind, call);
     if (sched_kind_reduces(args->kind) && (spec = comm_spec(comm, args->dtype, args->op)) == NULL)
         return error_record()->status;
     if (sched_kind_collective(args->kind)) {
@@ -53,9 +56,10 @@ static rota_status prepare(rota_plan *plan, const struct call_args *args, const 
         if (plan->request->algorithm == NULL)
             return error_record()->status;
     }
-    if (spec != NULL)
-        plan->request->spec = *spec;
-    return ROTA_OK;
+    if (spec == NULL)
+        return ROTA_OK;
+    plan->request->spec = *spec;
+    return numerics_prepare(plan->request);
 }
 
 rota_status persistent_create(rota_comm *comm, const struct call_args *args, const rota_call *call,
@@ -77,7 +81,7 @@ rota_status persistent_create(rota_comm *comm, const struct call_args *args, con
     atomic_store_explicit(&plan->request->done, true, memory_order_relaxed);
     struct job *job = comm->job;
     domain_enter(&job->domain);
-    rota_status status = prepare(plan, args, call);
+    rota_status status = prepare(plan, call);
     if (status == ROTA_OK) {
         LIST_INSERT_HEAD(&comm->persistent, plan, comm_entry);
         progress_want(job);

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "engine/executor.h"
+#include "engine/numerics.h"
 
 /* Costs of one message in microseconds and of bytes; measured over loopback and shared memory on
  * small machines. Only the order of candidates depends on them. */
@@ -79,15 +80,24 @@ static double ranks_per_host(const rota_comm *comm) {
     return (double)comm->nranks / comm->topology.ngroups;
 }
 
+/* A call as far as algorithms must fit it. */
+struct wanted {
+    rota_kind kind;
+    int root;
+    rota_numerics mode;
+    size_t element_size, partial_size;
+    bool whole_blocks; /* every message must be one block from its origin to its destination */
+};
+
 static double price(rota_comm *comm, int index, const struct algorithm *algorithm, rota_kind kind,
-                    size_t bytes, const struct reduce_spec *spec) {
+                    size_t bytes, const struct wanted *wanted) {
     bool shared = (comm->job->common_transports & 1u << TRANSPORT_SHM) != 0;
     const struct link_price *near = shared ? &SHM_PRICE : &TCP_PRICE, *far = &TCP_PRICE;
     const struct comm_traffic *traffic = traffic_of(comm, index, algorithm, kind);
     double all = (double)bytes * (double)sched_kind_blocks(kind, comm->nranks);
     double volume = algorithm->volume(kind, comm->nranks) * all;
-    if (spec != NULL && algorithm->sends_partials)
-        volume *= (double)spec->partial_size / (double)spec->element_size;
+    if (sched_kind_reduces(kind) && algorithm->sends_partials)
+        volume *= (double)wanted->partial_size / (double)wanted->element_size;
     double far_bytes = volume * (double)traffic->far_share, near_bytes = volume - far_bytes;
     double cpu = (double)traffic->near * near->overhead_us +
                  (double)traffic->far * far->overhead_us + near_bytes / near->bytes_per_us +
@@ -97,13 +107,6 @@ static double price(rota_comm *comm, int index, const struct algorithm *algorith
     return algorithm->rounds(kind, comm->nranks) * latency + comm->crowding * cpu;
 }
 
-/* A call as far as algorithms must fit it. */
-struct wanted {
-    rota_kind kind;
-    size_t partial_size;
-    bool whole_blocks; /* every message must be one block from its origin to its destination */
-};
-
 static bool fits(const rota_comm *comm, const struct algorithm *algorithm,
                  const struct wanted *wanted) {
     return algorithm_can(algorithm, wanted->kind, comm->nranks) &&
@@ -112,7 +115,21 @@ static bool fits(const rota_comm *comm, const struct algorithm *algorithm,
             algorithm->widest(wanted->kind, comm->nranks) <= 1);
 }
 
-static const struct algorithm *forced_algorithm(const rota_comm *comm, const char *name,
+static bool keeps(rota_comm *comm, const struct algorithm *algorithm, const struct wanted *wanted) {
+    return numerics_allows(comm, algorithm, wanted->kind, wanted->root, wanted->mode);
+}
+
+static const struct algorithm *refuse(const rota_comm *comm, const struct algorithm *algorithm,
+                                      const struct wanted *wanted, const char *origin) {
+    const char *hosts = comm->topology.ngroups > 1 ? " placed as they are" : "";
+    error_raise(ROTA_ERR_UNSUPPORTED,
+                "%salgorithm %s does not keep the canonical tree of mode %s in %s on %d ranks%s",
+                origin, algorithm->name, rota_numerics_name(wanted->mode),
+                rota_kind_name(wanted->kind), comm->nranks, hosts);
+    return NULL;
+}
+
+static const struct algorithm *forced_algorithm(rota_comm *comm, const char *name,
                                                 const struct wanted *wanted) {
     const struct algorithm *algorithm = algorithm_find(name);
     rota_kind kind = wanted->kind;
@@ -121,6 +138,8 @@ static const struct algorithm *forced_algorithm(const rota_comm *comm, const cha
     else if (!fits(comm, algorithm, wanted))
         error_raise(ROTA_ERR_UNSUPPORTED, "algorithm %s cannot do %s on %d ranks", name,
                     rota_kind_name(kind), comm->nranks);
+    else if (!keeps(comm, algorithm, wanted))
+        return refuse(comm, algorithm, wanted, "");
     else
         return algorithm;
     return NULL;
@@ -144,22 +163,27 @@ const struct algorithm *select_algorithm(rota_comm *comm, const char *forced,
                                          const struct reduce_spec *spec) {
     /* Without an operator elements have 8 bytes at most. */
     struct wanted wanted = {.kind = args->kind,
+                            .root = args->root,
+                            .mode = args->numerics,
+                            .element_size = spec != NULL ? spec->element_size : 8,
                             .partial_size =
-                                spec != NULL && spec->partial_size > 0 ? spec->partial_size : 8,
+                                spec != NULL ? numerics_partial_size(args->numerics, spec) : 8,
                             .whole_blocks = call_counts_are_local(args)};
     if (forced != NULL)
         return forced_algorithm(comm, forced, &wanted);
     if (comm->forced != NULL && fits(comm, comm->forced, &wanted))
-        return comm->forced;
+        return keeps(comm, comm->forced, &wanted)
+                   ? comm->forced
+                   : refuse(comm, comm->forced, &wanted, "ROTA_ALGORITHM: ");
     if (comm->crowding <= 0)
         comm->crowding = crowding(comm->job);
     const struct algorithm *best = NULL, *algorithm = NULL;
     double best_price = 0;
     size_t bytes = agreed_bytes(comm, args);
     for (int i = 0; i < COMM_MAX_ALGORITHMS && (algorithm = algorithm_at(i)) != NULL; i++) {
-        if (!fits(comm, algorithm, &wanted))
+        if (!fits(comm, algorithm, &wanted) || !keeps(comm, algorithm, &wanted))
             continue;
-        double cost = price(comm, i, algorithm, args->kind, bytes, spec);
+        double cost = price(comm, i, algorithm, args->kind, bytes, &wanted);
         if (best == NULL || cost < best_price) {
             best = algorithm;
             best_price = cost;

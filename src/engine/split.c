@@ -106,6 +106,9 @@ static rota_status make(rota_comm *parent, const struct ballot *all, const char 
 
 rota_status split_run(rota_comm *parent, int color, int key, const char *name,
                       const rota_call *call, rota_comm **comm) {
+    int mode = atomic_load_explicit(&parent->numerics, memory_order_relaxed);
+    if (call != NULL && call->numerics != ROTA_NUMERICS_DEFAULT)
+        mode = (int)call->numerics;
     struct ballot *all = malloc((size_t)parent->nranks * sizeof(*all));
     if (all == NULL)
         return error_raise(ROTA_ERR_MEMORY, "out of memory for a split");
@@ -116,6 +119,8 @@ rota_status split_run(rota_comm *parent, int color, int key, const char *name,
     rota_status status = gather(parent, &mine, all, call);
     if (status == ROTA_OK)
         status = make(parent, all, name, comm);
+    if (status == ROTA_OK && *comm != NULL)
+        atomic_store_explicit(&(*comm)->numerics, mode, memory_order_relaxed);
     free(all);
     return status;
 }

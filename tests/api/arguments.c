@@ -199,6 +199,20 @@ Test(arguments, rota_comm_error) {
     pair_close(&pair);
 }
 
+Test(arguments, rota_comm_set_numerics) {
+    struct pair pair;
+    pair_open(&pair);
+    REFUSED(rota_comm_set_numerics(NULL, ROTA_NUMERICS_FAST), ROTA_ERR_ARGUMENT, NULL, "comm");
+    REFUSED(rota_comm_set_numerics(pair.comms[0], ROTA_NUMERICS_DEFAULT), ROTA_ERR_ARGUMENT, NULL,
+            "numerics");
+    REFUSED(rota_comm_set_numerics(pair.comms[0], (rota_numerics)4), ROTA_ERR_ARGUMENT, NULL,
+            "numerics");
+    for (int r = 0; r < 2; r++)
+        cr_assert_eq(rota_comm_set_numerics(pair.comms[r], ROTA_NUMERICS_FAST), ROTA_OK);
+    pair_works(&pair);
+    pair_close(&pair);
+}
+
 Test(arguments, rota_comm_set_timeout) {
     struct pair pair;
     pair_open(&pair);

@@ -1,5 +1,6 @@
 /* What the functions of schedules refuse. */
 #include "pair.h"
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,9 +80,15 @@ Test(arguments, rota_schedule_verify) {
     rota_verdict verdict = ROTA_VERDICT_INIT;
     REFUSED(rota_schedule_verify(NULL, &verdict), ROTA_ERR_ARGUMENT, NULL, "schedule");
     REFUSED(rota_schedule_verify(schedule, NULL), ROTA_ERR_ARGUMENT, NULL, "verdict");
-    verdict.size = sizeof(verdict) - 1;
+    size_t at_first = offsetof(rota_verdict, same_in_fast);
+    verdict.size = at_first - 1;
     REFUSED(rota_schedule_verify(schedule, &verdict), ROTA_ERR_ARGUMENT, NULL, "verdict");
     cr_assert_not(verdict.proven);
+    /* A program that was built when it ended earlier. */
+    verdict.size = at_first;
+    verdict.fast_roundings = 77;
+    cr_assert_eq(rota_schedule_verify(schedule, &verdict), ROTA_OK);
+    cr_assert(verdict.proven && verdict.fast_roundings == 77);
     verdict.size = sizeof(verdict);
     cr_assert_eq(rota_schedule_verify(schedule, &verdict), ROTA_OK);
     cr_assert(verdict.proven, "%s", verdict.text);

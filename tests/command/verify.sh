@@ -5,6 +5,8 @@
 expect 0 "$rota" verify --all -n 1..9
 grep -q ': all proven$' "$folder/out" || fail "total"
 grep -Eq '^direct +all_reduce .*canonical tree, ascending' "$folder/out" || fail "direct's tree"
+grep -Eq '^direct +all_reduce .*fast: 1 roundings' "$folder/out" || fail "direct's rounding"
+grep -Eq '^ring +all_reduce .*other trees, .*fast: 8 roundings' "$folder/out" || fail "ring's roundings"
 for format in text json; do
   expect 0 "$rota" verify ring -n 4 --kind all_reduce --print $format
   cp "$folder/out" "$folder/schedule"
