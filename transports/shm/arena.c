@@ -52,6 +52,7 @@ static rota_status create(struct shm_arena *arena) {
     arena->fd = memfd_create("rota", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (arena->fd < 0)
         return unsupported(errno, "memfd_create");
+    (void)fchmod(arena->fd, 0600); /* made open to all; descriptors are passed, never opened */
     if (ftruncate(arena->fd, (off_t)SHM_ARENA_BYTES) != 0)
         return unsupported(errno, "ftruncate");
     if (fcntl(arena->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)

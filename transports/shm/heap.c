@@ -56,6 +56,7 @@ void shm_heap_open(struct shm_heap *heap) {
     int fd = memfd_create("rota-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return;
+    (void)fchmod(fd, 0600);
     if (ftruncate(fd, (off_t)SHM_HEAP_BYTES) != 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
         goto close;
