@@ -244,6 +244,9 @@ struct transport_ops {
     /* When it returns, nobody writes user memory posted on this stream any more, and what is still
      * read of it goes into no result; tickets of the stream are forgotten. */
     void (*quiesce)(struct transport *transport, struct transport_stream *stream);
+    /* For the message of a time-out: what is known of the way to a connected peer that would
+     * explain it, as text. False: nothing. NULL: this transport never knows. */
+    bool (*trouble)(struct transport *transport, int peer, char *text, size_t size);
 
     /* -- native forms: see native.h; NULL when there are none ------------------------------- */
     const struct transport_native_ops *native;

@@ -5,6 +5,8 @@
 #include "base/error.h"
 
 #include <errno.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -227,6 +229,24 @@ static int tcp_descriptor(struct transport *transport) {
     return tcp_of(transport)->epoll_fd;
 }
 
+/* What was sent keeps being sent again, unacknowledged. Small segments may have passed: a router
+ * whose MTU is smaller, and whose word of it does not arrive, lets only those through. */
+static bool tcp_trouble(struct transport *transport, int peer, char *text, size_t size) {
+    const struct tcp_connection *connection = tcp_of(transport)->connections[peer];
+    struct tcp_info info;
+    socklen_t length = sizeof(info);
+    memset(&info, 0, sizeof(info));
+    if (connection == NULL || connection->fd < 0 || connection->is_broken ||
+        getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0 ||
+        info.tcpi_unacked == 0 || info.tcpi_backoff < TCP_TROUBLE_BACKOFF)
+        return false;
+    snprintf(text, size,
+             "%s does not acknowledge %u segments of %u bytes, sent %u times: packets are dropped, "
+             "or a link on the way has a smaller MTU (then net.ipv4.tcp_mtu_probing=1 helps)",
+             connection->address, info.tcpi_unacked, info.tcpi_snd_mss, info.tcpi_backoff + 1u);
+    return true;
+}
+
 const struct transport_ops transport_tcp = {
     .name = "tcp",
     .help = "TCP sockets, between any ranks",
@@ -253,4 +273,5 @@ const struct transport_ops transport_tcp = {
     .disarm = tcp_disarm,
     .descriptor = tcp_descriptor,
     .quiesce = tcp_quiesce,
+    .trouble = tcp_trouble,
 };

@@ -63,6 +63,8 @@
 /* After a payload of this length the next frame is read without read-ahead. */
 #define TCP_LARGE ((size_t)32 << 10)
 #define TCP_BATCH_FRAMES 64
+/* Repetitions in a row (0.2, 0.4, 0.8 s, ...) after which a path is called bad. */
+#define TCP_TROUBLE_BACKOFF 2
 #define TCP_BATCH_IOVS (2 * TCP_BATCH_FRAMES + 2 * TCP_MAX_PIECES)
 #define TCP_BATCH_BYTES ((size_t)256 << 10)
 
