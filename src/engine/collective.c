@@ -10,6 +10,7 @@
 #include "engine/numerics.h"
 #include "engine/persistent.h"
 #include "engine/plan.h"
+#include "engine/record_calls.h"
 #include "engine/select.h"
 #include "engine/staging.h"
 
@@ -35,6 +36,7 @@ static void start_schedule(rota_request *request) {
     request->stage = REQUEST_RUNNING;
     request->fingerprint = call_fingerprint(comm, args, request->algorithm);
     comm_note_algorithm(comm, args->kind, request->algorithm->name);
+    record_request_runs(request, request->algorithm->name, false);
     struct plan *plan = NULL;
     rota_status status = plan_get(comm, request->algorithm, args->kind, args->root,
                                   call_in_place(comm, args, request->element_size), &plan);
@@ -59,6 +61,7 @@ static void dispatch(rota_request *request) {
         return;
     }
     request->fingerprint = call_fingerprint(comm, &request->args, NULL);
+    record_request_runs(request, request->form->name, true);
     rota_status status = staging_in(request);
     if (status != ROTA_OK) {
         fail_start(request);
@@ -154,6 +157,7 @@ static rota_request *enqueue(rota_comm *comm, const struct call_args *args,
     request->queued = true;
     atomic_fetch_add_explicit(&comm->outstanding, 1, memory_order_relaxed);
     TAILQ_INSERT_TAIL(&comm->queue, request, queue_entry);
+    record_request(request);
     PROBE3(collective_begin, (int)args->kind, request->sequence,
            args->count * request->element_size);
     return request;
@@ -221,6 +225,7 @@ rota_status collective_run(rota_comm *comm, struct call_args *args, const rota_c
 }
 
 void collective_begin_p2p(rota_request *request) {
+    record_request(request);
     rota_status status = staging_in(request);
     if (status != ROTA_OK) {
         request_close(request, status);

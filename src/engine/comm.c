@@ -7,6 +7,7 @@
 #include "engine/numerics.h"
 #include "engine/persistent.h"
 #include "engine/plan.h"
+#include "engine/record_calls.h"
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -212,6 +213,7 @@ void comm_fail(rota_comm *comm, const rota_error *record) {
     if (atomic_load_explicit(&comm->status, memory_order_relaxed) != ROTA_OK)
         return;
     rota_error kept = *record;
+    record_comm_failed(comm, &kept);
     comm->record = kept;
     comm->record.size = sizeof(comm->record);
     /* Partner: comm_usable and the waits of native forms; the record is set before. */
@@ -244,6 +246,7 @@ rota_status comm_destroy(rota_comm *comm) {
     if (comm->native != NULL)
         comm->native_ops->group_close(comm->native);
     persistent_orphan(comm);
+    record_comm_destroyed(comm);
     LIST_REMOVE(comm, job_entry);
     free_parts(comm);
     domain_leave(&job->domain);

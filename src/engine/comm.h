@@ -12,6 +12,8 @@
 #include <transports/native.h>
 
 struct executor;
+struct record_call;
+struct record_page;
 struct numerics_proof;
 struct plan;
 
@@ -43,6 +45,8 @@ struct rota_request {
     const struct native_form *form;  /* a native form runs it */
     int native_waits_for;            /* rank that the form waited for last, or -1 */
     size_t *tables;                  /* v-forms: counts and displacements */
+    struct record_page *line_page;   /* the recorder's ... */
+    struct record_call *line;        /* ... and this call in it; NULL: not recorded */
     void *staged_send, *staged_recv; /* host copies, see staging.h */
     struct staging_copy *copy;       /* under way */
     struct p2p_state p2p;
@@ -106,6 +110,9 @@ struct rota_comm {
     _Atomic uint64_t native_calls;
     const char *_Atomic last_algorithm;
     const char *_Atomic algorithms[ROTA_KIND_COUNT];           /* of the last call of each kind */
+    struct record_page *recorded_calls, *recorded_messages; /* NULL before the first call */
+    const char *recorded_name; /* of what ran the last call, and its hash */
+    uint32_t recorded_hash;
     struct skew *_Atomic skew;                                 /* see skew_of */
     struct reduce_spec specs[ROTA_DTYPE_COUNT][ROTA_OP_COUNT]; /* kernels NULL until used */
     enum cpu_isa isa;

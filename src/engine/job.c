@@ -9,6 +9,7 @@
 #include "engine/executor.h"
 #include "engine/persistent.h"
 #include "engine/progress.h"
+#include "engine/recorder.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -380,6 +381,8 @@ static rota_status prepare(struct job *job, struct bootstrap_record *record) {
     record->nranks = (uint32_t)job->nranks;
     record->incarnation = identity->incarnation;
     record->agreement = identity->agreement;
+    if (status == ROTA_OK)
+        status = recorder_open(job, &job->recorder);
     return status == ROTA_OK ? listen_for_peers(job) : status;
 }
 
@@ -387,6 +390,7 @@ static rota_status prepare(struct job *job, struct bootstrap_record *record) {
 static rota_status begin(struct job *job) {
     set_peers(job);
     set_message_bytes(job);
+    recorder_joined(job->recorder);
     return open_domain(job);
 }
 
@@ -443,6 +447,7 @@ rota_status job_open(const rota_config *config, int64_t timeout_ms, struct job *
     if (status == ROTA_OK)
         status = begin(job);
     if (status != ROTA_OK) {
+        recorder_failed(job->recorder, 0, 0, error_record());
         bootstrap_withdraw(&job->place);
         job_release(job);
         return status;
@@ -513,6 +518,7 @@ static void job_close(struct job *job) {
         doorbell_close(&job->host.bell);
     if (job->control_acquired)
         control_release();
+    recorder_close(job->recorder, !recorder_has_failed(job->recorder));
     pthread_mutex_destroy(&job->admissions_lock);
     free(job->private_line);
     free(job->records);

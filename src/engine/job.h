@@ -12,6 +12,7 @@
 #define JOB_MAX_TRANSPORTS 6
 
 struct admission; /* a connection that the control thread let in */
+struct recorder;
 struct rota_comm;
 
 struct job {
@@ -32,6 +33,7 @@ struct job {
     bool foreign_memory;        /* a communicator has used memory that is not the host's */
     struct endpoint *endpoints; /* nranks */
     struct domain domain;
+    struct recorder *recorder; /* NULL: ROTA_RECORD=off */
     pthread_mutex_t admissions_lock;
     struct admission *admissions; /* oldest first */
     _Atomic bool admitted;        /* there are some */

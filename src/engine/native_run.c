@@ -5,6 +5,7 @@
 #include "base/probe.h"
 #include "engine/collective.h"
 #include "engine/executor.h"
+#include "engine/record_calls.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -47,6 +48,7 @@ struct native_pause {
     int64_t timeout_ms;
     int64_t started_ns, deadline_ns; /* from the first pause on; 0 before */
     struct domain_wait turns;
+    struct record_call *line; /* the call in the recorder */
     int noted; /* member that the last pause waited for, or -1 */
     bool expired;
 };
@@ -64,6 +66,7 @@ static bool native_pause(struct native_wait *wait, bool (*ready)(const void *arg
         pause->started_ns = began;
         pause->deadline_ns = clock_deadline(pause->timeout_ms);
     }
+    record_waiting(comm->recorded_calls, pause->line, wait->waiting_for);
     domain_pause(&comm->job->domain, &pause->turns, ready, arg, pause->deadline_ns);
     int64_t now = clock_now_ns();
     skew_add(skew_of(comm), wait->waiting_for, now - began, wait->waiting_for != pause->noted);
@@ -168,6 +171,15 @@ rota_status native_run(rota_comm *comm, const struct call_args *args,
     PROBE3(collective_begin, (int)args->kind, native.sequence, bytes);
     pause.timeout_ms = timeout_ms;
     pause.started_ns = 0; /* the clock is read only by calls that wait */
+    struct record_page *page = comm->recorded_calls;
+    if (page != NULL) {
+        struct record_entry entry =
+            record_entry_of(args, native.sequence, native.fingerprint,
+                            record_algorithm(comm, form->name), RECORD_NATIVE | RECORD_BLOCKING);
+        pause.line = record_begin(page, &entry, record_stamps(page, native.sequence, bytes));
+    } else {
+        pause.line = NULL;
+    }
     struct native_result result =
         comm->native_ops->advance(comm->native, form, &native, &pause.wait);
     rota_status status = ROTA_OK;
@@ -176,6 +188,7 @@ rota_status native_run(rota_comm *comm, const struct call_args *args,
             native_give_up(comm, args, &native, &result, &pause, call != NULL ? call->label : NULL);
     else
         comm_note_native(comm, args->kind, (result.form != NULL ? result.form : form)->name);
+    record_end(pause.line, status);
     PROBE3(collective_end, (int)args->kind, native.sequence, (int)status);
     return status;
 }

@@ -8,6 +8,7 @@
 #include "engine/collective.h"
 #include "engine/numerics.h"
 #include "engine/progress.h"
+#include "engine/record_calls.h"
 #include "engine/select.h"
 #include <stdlib.h>
 
@@ -136,6 +137,7 @@ static void begin(rota_plan *plan) {
         request->sequence = ++comm->sequence;
         request->queued = true;
         TAILQ_INSERT_TAIL(&comm->queue, request, queue_entry);
+        record_request(request);
     }
     if (status != ROTA_OK) {
         *error_record() = comm->record;

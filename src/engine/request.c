@@ -4,6 +4,7 @@
 #include "engine/collective.h"
 #include "engine/comm.h"
 #include "engine/progress.h"
+#include "engine/record_calls.h"
 #include "engine/staging.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,6 +82,7 @@ void request_close(rota_request *request, rota_status status) {
         return;
     request->stage = REQUEST_ENDED;
     keep_record(request, status);
+    record_request_ended(request, status);
     request_poll(request, false);
     staging_free(request);
     free(request->tables);

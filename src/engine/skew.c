@@ -7,6 +7,7 @@
 
 #include "engine/comm.h"
 #include "engine/executor.h"
+#include "engine/record_calls.h"
 #include <stdlib.h>
 
 /* Turns between two samples while the wait does not sleep. */
@@ -91,6 +92,7 @@ static void sample(struct skew_watch *watch, rota_request *request) {
     /* One that only stands for others has no elements; its communicator may be gone. */
     if (request->stage != REQUEST_ENDED && request->element_size > 0) {
         npeers = awaited_peers(request, peers);
+        record_request_waits(request, npeers > 0 ? peers[0] : -1);
         if (watch->skew == NULL && npeers > 0) {
             watch->skew = skew_of(request->comm);
             if (watch->skew != NULL)

@@ -1,0 +1,66 @@
+/* Requests and failures in the flight recorder. Pages are made by the first call of each kind. */
+#include "engine/record_calls.h"
+
+#include <stdio.h>
+
+static struct record_page *page_of(rota_comm *comm, uint32_t kind) {
+    struct record_page **page =
+        kind == RECORD_PAGE_COLLECTIVES ? &comm->recorded_calls : &comm->recorded_messages;
+    if (*page == NULL)
+        *page = recorder_page(comm->job->recorder, kind, comm->id, comm->generation, comm->name,
+                              comm->rank, comm->nranks, comm->members);
+    return *page;
+}
+
+void record_request(rota_request *request) {
+    rota_comm *comm = request->comm;
+    const struct call_args *args = &request->args;
+    request->line = NULL;
+    if (comm->job->recorder == NULL)
+        return;
+    struct record_entry entry;
+    struct record_page *page;
+    if (sched_kind_collective(args->kind)) {
+        page = page_of(comm, RECORD_PAGE_COLLECTIVES);
+        entry = record_entry_of(args, request->sequence, call_fingerprint(comm, args, NULL), 0, 0);
+    } else {
+        page = page_of(comm, RECORD_PAGE_MESSAGES);
+        uint64_t number =
+            page != NULL ? atomic_load_explicit(&page->calls, memory_order_relaxed) + 1 : 0;
+        entry = record_entry_of(args, number, (uint64_t)(int64_t)args->tag, 0, 0);
+    }
+    request->line = record_begin_queued(page, &entry);
+    request->line_page = page;
+}
+
+void record_request_runs(rota_request *request, const char *name, bool native) {
+    if (request->line == NULL)
+        return;
+    RECORD_STORE(request->line->algorithm, record_algorithm(request->comm, name));
+    if (native)
+        RECORD_STORE(request->line->flags, (uint8_t)(request->line->flags | RECORD_NATIVE));
+}
+
+void record_request_waits(rota_request *request, int member) {
+    record_waiting(request->line_page, request->line, member);
+}
+
+void record_request_ended(rota_request *request, rota_status status) {
+    record_end(request->line, status);
+    request->line = NULL;
+}
+
+void record_comm_failed(rota_comm *comm, const rota_error *record) {
+    /* To be destroyed with nothing under way is no failure. */
+    if (record->status == ROTA_ERR_ABORTED && LIST_EMPTY(&comm->requests))
+        return;
+    rota_error named = *record;
+    snprintf(named.comm_name, sizeof(named.comm_name), "%s", comm->name);
+    recorder_failed(comm->job->recorder, comm->id, comm->generation, &named);
+}
+
+void record_comm_destroyed(rota_comm *comm) {
+    recorder_page_free(comm->job->recorder, comm->recorded_calls);
+    recorder_page_free(comm->job->recorder, comm->recorded_messages);
+    comm->recorded_calls = comm->recorded_messages = NULL;
+}
