@@ -5,7 +5,8 @@
  * reported as ROTA_ERR_MISMATCH. Exactly count * size bytes of each buffer are touched and send
  * buffers are never written. Buffers may be NULL where their count is 0. Send and receive buffer
  * must be disjoint or the in-place form named at each operation; anything else that overlaps is
- * ROTA_ERR_ARGUMENT. A pointer must be aligned to its element's size.
+ * ROTA_ERR_ARGUMENT. A pointer must be aligned as its elements are in C
+ * (rota_dtype_alignment).
  * Threads: collectives of one communicator are started by one thread at a time (else
  * ROTA_ERR_BUSY); those of different communicators by any number of threads.
  * Errors: ROTA_ERR_ARGUMENT, ROTA_ERR_BUSY, ROTA_ERR_STATE, ROTA_ERR_TIMEOUT, ROTA_ERR_MISMATCH,

@@ -7,6 +7,7 @@
 #include <rota/group.h>
 #include <rota/info.h>
 #include <rota/memory.h>
+#include <rota/operator.h>
 #include <rota/p2p.h>
 #include <rota/plan.h>
 #include <rota/request.h>

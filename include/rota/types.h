@@ -25,11 +25,11 @@ enum {
     ROTA_BFLOAT16 = 9, /* upper half of a binary32 */
     ROTA_FLOAT32 = 10,
     ROTA_FLOAT64 = 11,
-    ROTA_FLOAT8_E4M3 = 12,  /* OCP: no infinity, overflow is NaN, largest 448 */
-    ROTA_FLOAT8_E5M2 = 13,  /* OCP: upper half of a binary16, overflow is infinity */
-    ROTA_COMPLEX64 = 14,    /* two float32, real part first */
-    ROTA_COMPLEX128 = 15,   /* two float64 */
-    ROTA_BOOL = 16,         /* one byte: 0 is false, all else true; results are 0 or 1 */
+    ROTA_FLOAT8_E4M3 = 12,   /* OCP: no infinity, overflow is NaN, largest 448 */
+    ROTA_FLOAT8_E5M2 = 13,   /* OCP: upper half of a binary16, overflow is infinity */
+    ROTA_COMPLEX64 = 14,     /* two float32, real part first */
+    ROTA_COMPLEX128 = 15,    /* two float64 */
+    ROTA_BOOL = 16,          /* one byte: 0 is false, all else true; results are 0 or 1 */
     ROTA_FLOAT32_INT32 = 17, /* rota_float32_int32, a value and where it was */
     ROTA_FLOAT64_INT32 = 18, /* rota_float64_int32 */
     ROTA_INT32_INT32 = 19,   /* rota_int32_int32 */

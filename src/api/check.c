@@ -68,15 +68,25 @@ rota_status check_memory(const rota_comm *comm, const rota_call *call, const voi
 }
 
 rota_status check_dtype(rota_dtype dtype) {
-    if (dtype >= ROTA_DTYPE_COUNT)
-        return error_raise(ROTA_ERR_ARGUMENT, "dtype is %u, expected one below %d", dtype,
+    if (rota_dtype_size(dtype) == 0)
+        return error_raise(ROTA_ERR_ARGUMENT,
+                           "dtype is %u, expected one below %d or from rota_dtype_bytes", dtype,
                            ROTA_DTYPE_COUNT);
     return ROTA_OK;
 }
 
-rota_status check_op(rota_op op) {
+rota_status check_op(rota_comm *comm, rota_op op, rota_dtype dtype) {
+    if (operator_is_created(op)) {
+        struct reduce_spec spec;
+        uint64_t identity;
+        return operators_spec(&comm->operators, dtype, op, comm->nranks, comm->isa, &spec,
+                              &identity);
+    }
     if (op >= ROTA_OP_COUNT)
         return error_raise(ROTA_ERR_ARGUMENT, "op is %u, expected one below %d", op, ROTA_OP_COUNT);
+    if (!rota_op_accepts(op, dtype))
+        return error_raise(ROTA_ERR_ARGUMENT, "op %s is not defined for elements of %s",
+                           rota_op_name(op), rota_dtype_name(dtype));
     return ROTA_OK;
 }
 
@@ -98,10 +108,11 @@ rota_status check_buffer(const char *what, const void *buffer, size_t blocks, si
         return ROTA_OK;
     if (buffer == NULL)
         return error_raise(ROTA_ERR_ARGUMENT, "%s is NULL, expected %zu bytes", what, *bytes);
-    if ((uintptr_t)buffer % size != 0)
+    size_t alignment = rota_dtype_alignment(dtype);
+    if ((uintptr_t)buffer % alignment != 0)
         return error_raise(ROTA_ERR_ARGUMENT,
                            "%s %p is not aligned to its elements (%s, %zu bytes)", what, buffer,
-                           rota_dtype_name(dtype), size);
+                           rota_dtype_name(dtype), alignment);
     return ROTA_OK;
 }
 

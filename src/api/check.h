@@ -16,7 +16,8 @@ rota_status check_run(rota_comm *comm, struct call_args *args, const rota_call *
 rota_status check_memory(const rota_comm *comm, const rota_call *call, const void *send,
                          size_t send_bytes, const void *recv, size_t recv_bytes);
 rota_status check_dtype(rota_dtype dtype);
-rota_status check_op(rota_op op);
+/* The operator is known, to this communicator where it was created, and takes the type. */
+rota_status check_op(rota_comm *comm, rota_op op, rota_dtype dtype);
 rota_status check_rank(const char *what, int rank, int nranks);
 /* A buffer of blocks * count elements: not NULL unless empty, aligned, no overflow; *bytes its
  * size. */

@@ -9,13 +9,13 @@ static rota_status check_comm(const rota_comm *comm) {
 }
 
 /* What every collective checks: communicator, options, type, operator, root, buffers. */
-static rota_status check(const rota_comm *comm, const struct call_args *args, size_t send_blocks,
+static rota_status check(rota_comm *comm, const struct call_args *args, size_t send_blocks,
                          size_t recv_blocks, const char *in_place, const rota_call *call) {
     rota_status status = check_call(call, true);
     if (status == ROTA_OK)
         status = check_dtype(args->dtype);
     if (status == ROTA_OK && sched_kind_reduces(args->kind))
-        status = check_op(args->op);
+        status = check_op(comm, args->op, args->dtype);
     if (status == ROTA_OK && sched_kind_scans(args->kind) && args->op == ROTA_AVG)
         status = error_raise(ROTA_ERR_ARGUMENT, "op is avg, which has no scan");
     if (status == ROTA_OK && sched_kind_rooted(args->kind))

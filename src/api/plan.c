@@ -9,7 +9,7 @@
 #include "engine/staging.h"
 #include <rota/p2p.h>
 
-static rota_status check_prepared(const rota_comm *comm, const struct call_args *args,
+static rota_status check_prepared(rota_comm *comm, const struct call_args *args,
                                   const rota_call *call) {
     rota_status status = check_call(call, false);
     if (status == ROTA_OK && check_group(call) != NULL)
@@ -17,7 +17,7 @@ static rota_status check_prepared(const rota_comm *comm, const struct call_args 
     if (status == ROTA_OK)
         status = check_dtype(args->dtype);
     if (status == ROTA_OK && sched_kind_reduces(args->kind))
-        status = check_op(args->op);
+        status = check_op(comm, args->op, args->dtype);
     if (status == ROTA_OK && sched_kind_rooted(args->kind))
         status = check_rank("root", args->root, comm->nranks);
     bool any = args->kind == ROTA_KIND_RECV && args->root == ROTA_ANY_SOURCE;

@@ -116,13 +116,13 @@ static rota_status check_own(const rota_comm *comm, const struct call_args *args
                        sends ? "recv_counts" : "send_counts", counts[comm->rank]);
 }
 
-static rota_status check(const rota_comm *comm, const struct call_args *args,
+static rota_status check(rota_comm *comm, const struct call_args *args,
                          const rota_call *call) {
     rota_status status = check_call(call, true);
     if (status == ROTA_OK)
         status = check_dtype(args->dtype);
     if (status == ROTA_OK && sched_kind_reduces(args->kind))
-        status = check_op(args->op);
+        status = check_op(comm, args->op, args->dtype);
     if (status == ROTA_OK && sched_kind_rooted(args->kind))
         status = check_rank("root", args->root, comm->nranks);
     if (status == ROTA_OK)

@@ -54,10 +54,13 @@ uint64_t call_fingerprint(const rota_comm *comm, const struct call_args *args,
                           const struct algorithm *algorithm) {
     if (!comm->check)
         return 0;
-    uint64_t words[4] = {
-        (uint64_t)args->kind | (uint64_t)args->dtype << 8 | (uint64_t)args->op << 40,
-        (uint64_t)(uint32_t)args->root | (uint64_t)args->numerics << 40, args->count,
-        algorithm != NULL ? XXH64(algorithm->name, strlen(algorithm->name), 0) : 0};
+    /* The handle of an operator that was created is this rank's alone. */
+    uint64_t op = args->op < ROTA_OP_COUNT ? args->op : ROTA_OP_COUNT;
+    uint64_t words[5] = {(uint64_t)args->kind | (uint64_t)args->dtype << 8 | op << 40,
+                         (uint64_t)(uint32_t)args->root | (uint64_t)args->numerics << 40,
+                         args->count,
+                         algorithm != NULL ? XXH64(algorithm->name, strlen(algorithm->name), 0) : 0,
+                         args->op_identity};
     if (args->vector) { /* counts only where every rank knows all of them */
         const size_t *counts = args->send_counts != NULL ? args->send_counts : args->recv_counts;
         words[1] |= 1ull << 32;

@@ -13,6 +13,7 @@ struct call_args {
     size_t count; /* elements, as in the public call */
     rota_dtype dtype;
     rota_op op;             /* in kinds that reduce */
+    uint64_t op_identity;   /* of an operator that was created, else 0; set with the mode */
     rota_numerics numerics; /* the mode, never DEFAULT; set by collective_run and for plans */
     int root;               /* -1 where there is none; peer of send and recv */
     int tag;

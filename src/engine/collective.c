@@ -206,7 +206,7 @@ rota_status collective_run(rota_comm *comm, struct call_args *args, const rota_c
     const struct reduce_spec *spec = NULL;
     args->numerics = numerics_of_call(comm, args->kind, call);
     if (sched_kind_reduces(args->kind)) {
-        spec = comm_spec(comm, args->dtype, args->op);
+        spec = comm_spec(comm, args);
         if (spec == NULL) {
             release(comm);
             return comm_keep_error(comm, error_record()->status);

@@ -125,6 +125,7 @@ static void free_parts(rota_comm *comm) {
     executor_destroy(comm->executor);
     plan_free_all(comm->plans);
     numerics_free(comm);
+    operators_destroy(&comm->operators);
     skew_drop(atomic_load_explicit(&comm->skew, memory_order_acquire));
     free(comm->members);
     free(comm->group_of);
@@ -148,6 +149,7 @@ rota_status comm_create(struct job *job, const char *name, const int *members, i
     TAILQ_INIT(&comm->queue);
     LIST_INIT(&comm->requests);
     LIST_INIT(&comm->persistent);
+    operators_init(&comm->operators);
     comm->members = malloc((size_t)nmembers * sizeof(*members));
     rota_status status = ROTA_OK;
     if (comm->members == NULL)
@@ -179,12 +181,23 @@ rota_status comm_create(struct job *job, const char *name, const int *members, i
     return ROTA_OK;
 }
 
-const struct reduce_spec *comm_spec(rota_comm *comm, rota_dtype dtype, rota_op op) {
-    struct reduce_spec *spec = &comm->specs[dtype][op];
-    if (spec->kernels == NULL &&
-        reduce_spec_init(spec, dtype, op, comm->nranks, comm->isa) != ROTA_OK)
-        return NULL;
-    return spec;
+rota_status comm_make_spec(rota_comm *comm, struct call_args *args, struct reduce_spec *spec) {
+    args->op_identity = 0;
+    if (operator_is_created(args->op))
+        return operators_spec(&comm->operators, args->dtype, args->op, comm->nranks, comm->isa,
+                              spec, &args->op_identity);
+    return reduce_spec_init(spec, args->dtype, args->op, comm->nranks, comm->isa);
+}
+
+const struct reduce_spec *comm_spec(rota_comm *comm, struct call_args *args) {
+    struct reduce_spec *spec = &comm->specs[(args->dtype * 5 + args->op) % COMM_SPECS];
+    args->op_identity = 0;
+    if (spec->element_size > 0 && spec->dtype == args->dtype && spec->op == args->op)
+        return spec;
+    /* An operator that was created may have been freed: it is looked up each time. */
+    if (operator_is_created(args->op))
+        spec = &comm->created_spec;
+    return comm_make_spec(comm, args, spec) == ROTA_OK ? spec : NULL;
 }
 
 rota_status comm_usable(rota_comm *comm) {

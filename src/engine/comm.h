@@ -4,6 +4,7 @@
 
 #include "engine/call.h"
 #include "engine/job.h"
+#include "engine/operators.h"
 #include "engine/p2p.h"
 #include "engine/skew.h"
 #include "reduce/reduce.h"
@@ -66,6 +67,7 @@ struct rota_request {
 };
 
 #define COMM_MAX_ALGORITHMS 32
+#define COMM_SPECS 32
 
 enum native_state { NATIVE_UNKNOWN, NATIVE_CONNECTING, NATIVE_READY, NATIVE_NONE };
 
@@ -109,12 +111,14 @@ struct rota_comm {
     struct native_group *native;
     _Atomic uint64_t native_calls;
     const char *_Atomic last_algorithm;
-    const char *_Atomic algorithms[ROTA_KIND_COUNT];           /* of the last call of each kind */
+    const char *_Atomic algorithms[ROTA_KIND_COUNT];        /* of the last call of each kind */
     struct record_page *recorded_calls, *recorded_messages; /* NULL before the first call */
     const char *recorded_name; /* of what ran the last call, and its hash */
     uint32_t recorded_hash;
-    struct skew *_Atomic skew;                                 /* see skew_of */
-    struct reduce_spec specs[ROTA_DTYPE_COUNT][ROTA_OP_COUNT]; /* kernels NULL until used */
+    struct skew *_Atomic skew;            /* see skew_of */
+    struct reduce_spec specs[COMM_SPECS]; /* of types and operators that were used last */
+    struct reduce_spec created_spec;      /* of the last operator that was created */
+    struct operators operators;
     enum cpu_isa isa;
     LIST_HEAD(, rota_plan) persistent;
     LIST_ENTRY(rota_comm) job_entry;
@@ -132,9 +136,11 @@ rota_status comm_create(struct job *job, const char *name, const int *members, i
 rota_status comm_destroy(rota_comm *comm);
 /* Marks it failed and ends all its requests with the record. Inside the domain. */
 void comm_fail(rota_comm *comm, const rota_error *record);
-/* The spec of (dtype, op), made on first use; NULL and an error raised for unknown ones. Only by
- * the thread that holds `busy`. */
-const struct reduce_spec *comm_spec(rota_comm *comm, rota_dtype dtype, rota_op op);
+/* The spec of a call's type and operator, good until the next call; sets args->op_identity. NULL
+ * and an error raised for unknown ones. Only by the thread that holds `busy`. */
+const struct reduce_spec *comm_spec(rota_comm *comm, struct call_args *args);
+/* The same by any thread, into memory of the caller's. */
+rota_status comm_make_spec(rota_comm *comm, struct call_args *args, struct reduce_spec *spec);
 /* Notes what runs a call: an algorithm or a native form. */
 static inline void comm_note_algorithm(rota_comm *comm, rota_kind kind, const char *name) {
     atomic_store_explicit(&comm->last_algorithm, name, memory_order_relaxed);

@@ -31,8 +31,8 @@ rota_numerics numerics_of_call(const rota_comm *comm, rota_kind kind, const rota
 
 bool numerics_rounds_partials(rota_numerics mode, const struct reduce_spec *spec) {
     bool accumulates = spec->op == ROTA_SUM || spec->op == ROTA_PROD || spec->op == ROTA_AVG;
-    bool narrow = spec->dtype == ROTA_FLOAT16 || spec->dtype == ROTA_BFLOAT16;
-    return mode == ROTA_NUMERICS_FAST && accumulates && narrow;
+    return mode == ROTA_NUMERICS_FAST && accumulates && spec->form == REDUCE_BUILTIN &&
+           reduce_is_narrow(spec->dtype);
 }
 
 rota_status numerics_prepare(rota_request *request) {
@@ -41,12 +41,8 @@ rota_status numerics_prepare(rota_request *request) {
     if (!request->rounds_partials)
         return ROTA_OK;
     /* What is rounded on the way is a sum; only the end divides. */
-    const struct reduce_spec *hop =
-        comm_spec(request->comm, spec->dtype, spec->op == ROTA_AVG ? ROTA_SUM : spec->op);
-    if (hop == NULL)
-        return error_record()->status;
-    request->hop_spec = *hop;
-    return ROTA_OK;
+    return reduce_spec_init(&request->hop_spec, spec->dtype,
+                            spec->op == ROTA_AVG ? ROTA_SUM : spec->op, spec->nranks, spec->isa);
 }
 
 /* -- proofs ------------------------------------------------------------------------------------ */

@@ -15,7 +15,7 @@ bool numerics_rounds_partials(rota_numerics mode, const struct reduce_spec *spec
 static inline size_t numerics_partial_size(rota_numerics mode, const struct reduce_spec *spec) {
     return numerics_rounds_partials(mode, spec) ? spec->element_size : spec->partial_size;
 }
-/* Completes a request whose args.numerics and spec are set. Only by whoever may call comm_spec. */
+/* Completes a request whose args.numerics and spec are set. */
 rota_status numerics_prepare(rota_request *request);
 
 /* Inside the domain: whether an algorithm that can do the kind keeps what the mode asks of it. The

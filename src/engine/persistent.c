@@ -44,23 +44,20 @@ void persistent_put_back(rota_plan *plan) {
 static rota_status prepare(rota_plan *plan, const rota_call *call) {
     struct call_args *args = &plan->request->args;
     rota_comm *comm = plan->comm;
-    const struct reduce_spec *spec = NULL;
+    struct reduce_spec *spec = sched_kind_reduces(args->kind) ? &plan->request->spec : NULL;
     rota_status status = comm_usable(comm);
     if (status != ROTA_OK)
         return status;
     args->numerics = numerics_of_call(comm, args->kind, call);
-    if (sched_kind_reduces(args->kind) && (spec = comm_spec(comm, args->dtype, args->op)) == NULL)
-        return error_record()->status;
+    if (spec != NULL && (status = comm_make_spec(comm, args, spec)) != ROTA_OK)
+        return status;
     if (sched_kind_collective(args->kind)) {
         plan->request->algorithm =
             select_algorithm(comm, call != NULL ? call->algorithm : NULL, args, spec);
         if (plan->request->algorithm == NULL)
             return error_record()->status;
     }
-    if (spec == NULL)
-        return ROTA_OK;
-    plan->request->spec = *spec;
-    return numerics_prepare(plan->request);
+    return spec != NULL ? numerics_prepare(plan->request) : ROTA_OK;
 }
 
 rota_status persistent_create(rota_comm *comm, const struct call_args *args, const rota_call *call,

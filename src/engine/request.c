@@ -300,7 +300,7 @@ static int describe(const rota_request *request, char *text, size_t size) {
     if (args->kind != ROTA_KIND_BARRIER) {
         n += snprintf(text + n, size - (size_t)n, " (%s", rota_dtype_name(args->dtype));
         if (sched_kind_reduces(args->kind))
-            n += snprintf(text + n, size - (size_t)n, " %s", rota_op_name(args->op));
+            n += snprintf(text + n, size - (size_t)n, " %s", operator_text(args->op));
         n += snprintf(text + n, size - (size_t)n, ", %zu)", args->count);
     }
     if (args->kind == ROTA_KIND_SEND || args->kind == ROTA_KIND_RECV)

@@ -161,14 +161,17 @@ static size_t agreed_bytes(const rota_comm *comm, const struct call_args *args) 
 const struct algorithm *select_algorithm(rota_comm *comm, const char *forced,
                                          const struct call_args *args,
                                          const struct reduce_spec *spec) {
-    /* Without an operator elements have 8 bytes at most. */
-    struct wanted wanted = {.kind = args->kind,
-                            .root = args->root,
-                            .mode = args->numerics,
-                            .element_size = spec != NULL ? spec->element_size : 8,
-                            .partial_size =
-                                spec != NULL ? numerics_partial_size(args->numerics, spec) : 8,
-                            .whole_blocks = call_counts_are_local(args)};
+    /* An operator that asks for the canonical tree does so in every mode. Without an operator
+     * elements count as 8 bytes at least, so that all types are moved alike. */
+    size_t element = rota_dtype_size(args->dtype);
+    element = spec == NULL && element < 8 ? 8 : element;
+    struct wanted wanted = {
+        .kind = args->kind,
+        .root = args->root,
+        .mode = spec != NULL && spec->canonical ? ROTA_NUMERICS_REPRODUCIBLE : args->numerics,
+        .element_size = element,
+        .partial_size = spec != NULL ? numerics_partial_size(args->numerics, spec) : element,
+        .whole_blocks = call_counts_are_local(args)};
     if (forced != NULL)
         return forced_algorithm(comm, forced, &wanted);
     if (comm->forced != NULL && fits(comm, comm->forced, &wanted))

@@ -31,6 +31,20 @@ static INLINE v_u16 words_narrow(v_u32 v) {
                                    _mm256_extracti128_si256(words, 1));
 }
 
+static INLINE v_u32 bytes_widen(v_u8 bytes) {
+    long long low;
+    memcpy(&low, &bytes, sizeof(low));
+    return (v_u32)_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(low));
+}
+
+static INLINE v_u8 bytes_narrow(v_u32 v) {
+    __m128i words = (__m128i)words_narrow(v);
+    long long low = _mm_cvtsi128_si64(_mm_packus_epi16(words, words));
+    v_u8 narrow;
+    memcpy(&narrow, &low, sizeof(narrow));
+    return narrow;
+}
+
 static INLINE v_f32 half_widen(v_u16 half) {
     return (v_f32)_mm256_cvtph_ps((__m128i)half);
 }

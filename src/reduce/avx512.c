@@ -55,6 +55,14 @@ static INLINE v_u16 words_narrow(v_u32 v) {
     return (v_u16)_mm512_cvtepi32_epi16((__m512i)v);
 }
 
+static INLINE v_u32 bytes_widen(v_u8 bytes) {
+    return (v_u32)_mm512_cvtepu8_epi32((__m128i)bytes);
+}
+
+static INLINE v_u8 bytes_narrow(v_u32 v) {
+    return (v_u8)_mm512_cvtepi32_epi8((__m512i)v);
+}
+
 static INLINE v_f32 half_widen(v_u16 half) {
     return (v_f32)_mm512_cvtph_ps((__m256i)half);
 }

@@ -55,9 +55,9 @@ struct alias {
 
 /* nccl-tests' spellings, where they differ from ours. */
 static const struct alias dtype_aliases[] = {
-    {"half", ROTA_FLOAT16}, {"float", ROTA_FLOAT32}, {"double", ROTA_FLOAT64},
-    {"char", ROTA_INT8},    {"fp16", ROTA_FLOAT16},  {"bf16", ROTA_BFLOAT16},
-    {"fp32", ROTA_FLOAT32}, {"fp64", ROTA_FLOAT64}, {"fp8_e4m3", ROTA_FLOAT8_E4M3},
+    {"half", ROTA_FLOAT16},       {"float", ROTA_FLOAT32},        {"double", ROTA_FLOAT64},
+    {"char", ROTA_INT8},          {"fp16", ROTA_FLOAT16},         {"bf16", ROTA_BFLOAT16},
+    {"fp32", ROTA_FLOAT32},       {"fp64", ROTA_FLOAT64},         {"fp8_e4m3", ROTA_FLOAT8_E4M3},
     {"f8e4m3", ROTA_FLOAT8_E4M3}, {"fp8_e5m2", ROTA_FLOAT8_E5M2}, {"f8e5m2", ROTA_FLOAT8_E5M2},
 };
 static const struct alias kind_aliases[] = {

@@ -23,15 +23,24 @@ typedef void (*reduce_two_fn)(void *dst, void *dst2, const void *left, const voi
                               size_t count, int nranks);
 typedef void (*reduce_quad_fn)(void *dst, const void *const operands[4], size_t count, int nranks);
 
+typedef void (*reduce_scale_fn)(void *dst, const void *src, size_t count, const void *scalar);
+
 /* Indices: whether an operand is partial, then whether the result is finished. */
 struct reduce_kernels {
     reduce_single_fn single[2][2]; /* NULL: the bytes are copied */
     reduce_pair_fn pair[2][2][2];
     reduce_quad_fn quad[2][2]; /* all operands of one kind: (0 op 1) op (2 op 3) */
     reduce_two_fn two;         /* raw operands, finished result, two destinations */
+    /* Of a product only, and NULL where there is none: raw operand times scalar, a partial. */
+    reduce_scale_fn scale;
 };
 
+/* NULL: the operator means nothing for the type. */
+
 typedef const struct reduce_kernels *reduce_table[ROTA_DTYPE_COUNT][ROTA_OP_COUNT];
+
+/* The kernel that premultiplies, NULL where the type has none. */
+reduce_scale_fn reduce_scale_of(rota_dtype dtype, enum cpu_isa isa);
 
 extern const reduce_table reduce_table_scalar;
 void reduce_copy_scalar(void *dst, const void *src, size_t bytes);

@@ -34,21 +34,23 @@ static INLINE v_f32 half_widen(v_u16 half) {
     return (v_f32)vcvt_f32_f16(vreinterpret_f16_u16((uint16x4_t)half));
 }
 
-/* As the scalar kernels do it, all four ranges at once. */
 static INLINE v_u16 half_narrow(v_f32 value) {
-    v_u32 bits = (v_u32)value, sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
-    v_u32 normal = (magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
+    return words_narrow(small_round(value, FORMAT_HALF));
+}
 
-    /* A subnormal: shifted by 14 to 25; more leaves nothing of the 24 bits, less is none. */
-    v_u32 shift = 126 - (magnitude >> 23), one = (v_u32){0} + 1;
-    shift = SELECT((shift > 31) | (shift < 14), (v_u32){0} + 31, shift);
-    v_u32 fraction = (magnitude & 0x7fffff) | 0x800000, small = fraction >> shift;
-    v_u32 rest = fraction & ((one << shift) - 1), tie = one << (shift - 1);
-    small += SELECT((rest > tie) | ((rest == tie) & ((small & 1) == 1)), one, (v_u32){0});
+static INLINE v_u32 bytes_widen(v_u8 bytes) {
+    uint32_t low;
+    memcpy(&low, &bytes, sizeof(low));
+    uint16x8_t words = vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(low)));
+    return (v_u32)vmovl_u16(vget_low_u16(words));
+}
 
-    v_u32 half = SELECT(magnitude >= 0x38800000, normal, small);
-    half = SELECT(magnitude >= 0x47800000, (v_u32){0} + 0x7c00, half) | sign;
-    return words_narrow(SELECT(magnitude > 0x7f800000, (v_u32){0} + 0x7e00, half));
+static INLINE v_u8 bytes_narrow(v_u32 v) {
+    uint16x4_t words = vmovn_u32((uint32x4_t)v);
+    uint32_t low = vget_lane_u32(vreinterpret_u32_u8(vmovn_u16(vcombine_u16(words, words))), 0);
+    v_u8 narrow;
+    memcpy(&narrow, &low, sizeof(narrow));
+    return narrow;
 }
 
 #include "kernels.inc"

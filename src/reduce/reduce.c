@@ -9,6 +9,7 @@
  * of them. Cost: each operand is read once, dst written once, all else happens in the cache. */
 #include "reduce/reduce.h"
 #include "base/error.h"
+#include "composed.h"
 #include "kernels.h"
 #include <stdatomic.h>
 #include <string.h>
@@ -32,37 +33,24 @@ static const reduce_table *table_of(enum cpu_isa isa) {
     return &reduce_table_scalar;
 }
 
+bool rota_op_accepts(rota_op op, rota_dtype dtype) {
+    return op < ROTA_OP_COUNT && dtype < ROTA_DTYPE_COUNT && reduce_table_scalar[dtype][op] != NULL;
+}
+
+bool reduce_is_narrow(rota_dtype dtype) {
+    return dtype == ROTA_FLOAT16 || dtype == ROTA_BFLOAT16 || dtype == ROTA_FLOAT8_E4M3 ||
+           dtype == ROTA_FLOAT8_E5M2;
+}
+
 size_t reduce_partial_size(rota_dtype dtype, rota_op op) {
     if (op >= ROTA_OP_COUNT)
         return 0;
     bool accumulates = op == ROTA_SUM || op == ROTA_PROD || op == ROTA_AVG;
-    if (accumulates && (dtype == ROTA_FLOAT16 || dtype == ROTA_BFLOAT16))
+    if (accumulates && reduce_is_narrow(dtype))
         return sizeof(float);
     if (op == ROTA_AVG && dtype <= ROTA_UINT64)
         return sizeof(uint64_t);
     return rota_dtype_size(dtype);
-}
-
-rota_status reduce_spec_init(struct reduce_spec *spec, rota_dtype dtype, rota_op op, int nranks,
-                             enum cpu_isa isa) {
-    if (dtype >= ROTA_DTYPE_COUNT)
-        return error_raise(ROTA_ERR_ARGUMENT, "%u is no element type", (unsigned)dtype);
-    if (op >= ROTA_OP_COUNT)
-        return error_raise(ROTA_ERR_ARGUMENT, "%u is no reduction operator", (unsigned)op);
-    if (nranks < 1)
-        return error_raise(ROTA_ERR_ARGUMENT, "a reduction over %d ranks", nranks);
-    if ((unsigned)isa >= CPU_ISA_COUNT)
-        return error_raise(ROTA_ERR_ARGUMENT, "%u is no instruction set", (unsigned)isa);
-    if (!cpu_isa_available(isa))
-        return error_raise(ROTA_ERR_ARGUMENT, "this machine has no %s", cpu_isa_name(isa));
-    *spec = (struct reduce_spec){.dtype = dtype,
-                                 .op = op,
-                                 .nranks = nranks,
-                                 .isa = isa,
-                                 .element_size = rota_dtype_size(dtype),
-                                 .partial_size = reduce_partial_size(dtype, op),
-                                 .kernels = (*table_of(isa))[dtype][op]};
-    return ROTA_OK;
 }
 
 static void run_single(const struct reduce_spec *spec, void *dst, bool finish,
@@ -73,6 +61,86 @@ static void run_single(const struct reduce_spec *spec, void *dst, bool finish,
     else if (dst != operand->data && count)
         memcpy(dst, operand->data,
                count * (operand->partial ? spec->partial_size : spec->element_size));
+}
+
+static rota_status check_machine(int nranks, enum cpu_isa isa) {
+    if (nranks < 1)
+        return error_raise(ROTA_ERR_ARGUMENT, "a reduction over %d ranks", nranks);
+    if ((unsigned)isa >= CPU_ISA_COUNT)
+        return error_raise(ROTA_ERR_ARGUMENT, "%u is no instruction set", (unsigned)isa);
+    if (!cpu_isa_available(isa))
+        return error_raise(ROTA_ERR_ARGUMENT, "this machine has no %s", cpu_isa_name(isa));
+    return ROTA_OK;
+}
+
+rota_status reduce_spec_init(struct reduce_spec *spec, rota_dtype dtype, rota_op op, int nranks,
+                             enum cpu_isa isa) {
+    if (rota_dtype_size(dtype) == 0)
+        return error_raise(ROTA_ERR_ARGUMENT, "%u is no element type", (unsigned)dtype);
+    if (op >= ROTA_OP_COUNT)
+        return error_raise(ROTA_ERR_ARGUMENT, "%u is no reduction operator", (unsigned)op);
+    if (!rota_op_accepts(op, dtype))
+        return error_raise(ROTA_ERR_ARGUMENT, "%s is not defined for elements of %s",
+                           rota_op_name(op), rota_dtype_name(dtype));
+    rota_status status = check_machine(nranks, isa);
+    if (status == ROTA_OK)
+        *spec = (struct reduce_spec){.dtype = dtype,
+                                     .op = op,
+                                     .nranks = nranks,
+                                     .isa = isa,
+                                     .element_size = rota_dtype_size(dtype),
+                                     .partial_size = reduce_partial_size(dtype, op),
+                                     .kernels = (*table_of(isa))[dtype][op]};
+    return status;
+}
+
+rota_status reduce_spec_init_pre_mul_sum(struct reduce_spec *spec, rota_dtype dtype,
+                                         const void *scalar, rota_dtype scalar_dtype, int nranks,
+                                         enum cpu_isa isa) {
+    bool widened = scalar_dtype == ROTA_FLOAT32 && reduce_is_narrow(dtype);
+    if (dtype >= ROTA_DTYPE_COUNT || !reduce_scale_of(dtype, CPU_SCALAR))
+        return error_raise(ROTA_ERR_ARGUMENT,
+                           "a premultiplied sum is not defined for elements of %s",
+                           rota_dtype_size(dtype) > 0 ? rota_dtype_name(dtype) : "no type");
+    if (dtype != scalar_dtype && !widened)
+        return error_raise(ROTA_ERR_ARGUMENT,
+                           "the operator premultiplies elements of %s, not of %s",
+                           rota_dtype_name(scalar_dtype), rota_dtype_name(dtype));
+    struct reduce_spec sum;
+    rota_status status = reduce_spec_init(&sum, dtype, ROTA_SUM, nranks, isa);
+    if (status != ROTA_OK)
+        return status;
+    if (widened)
+        memcpy(sum.scalar, scalar, sizeof(float));
+    else
+        run_single(&sum, sum.scalar, false, &(struct reduce_operand){.data = scalar}, 1);
+    sum.form = REDUCE_PRE_MUL_SUM;
+    *spec = sum;
+    return ROTA_OK;
+}
+
+rota_status reduce_spec_init_user(struct reduce_spec *spec, rota_dtype dtype, rota_op_fn function,
+                                  void *arg, bool commutative, enum cpu_isa isa) {
+    size_t size = rota_dtype_size(dtype);
+    if (size == 0)
+        return error_raise(ROTA_ERR_ARGUMENT, "%u is no element type", (unsigned)dtype);
+    rota_status status = check_machine(1, isa);
+    if (status == ROTA_OK)
+        *spec = (struct reduce_spec){.dtype = dtype,
+                                     .nranks = 1,
+                                     .isa = isa,
+                                     .element_size = size,
+                                     .partial_size = size,
+                                     .form = REDUCE_USER,
+                                     .canonical = true,
+                                     .ordered = !commutative,
+                                     .user = {.function = function, .arg = arg}};
+    return status;
+}
+
+reduce_scale_fn reduce_scale_of(rota_dtype dtype, enum cpu_isa isa) {
+    const struct reduce_kernels *product = (*table_of(isa))[dtype][ROTA_PROD];
+    return product ? product->scale : NULL;
 }
 
 /* Scratch of one block, cut into buffers of `stride` bytes, and where in the operands it is. */
@@ -191,7 +259,9 @@ static void reduce_many(const struct reduce_spec *spec, void *dst, bool finish,
 void reduce_run(const struct reduce_spec *spec, void *dst, bool finish,
                 const struct reduce_operand *operands, size_t noperands, size_t count) {
     const struct reduce_kernels *kernels = spec->kernels;
-    if (noperands == 2) {
+    if (__builtin_expect(spec->form != REDUCE_BUILTIN, 0)) {
+        reduce_composed(spec, dst, finish, operands, noperands, count);
+    } else if (noperands == 2) {
         kernels->pair[operands[0].partial][operands[1].partial][finish](
             dst, operands[0].data, operands[1].data, count, spec->nranks);
     } else if (noperands == 1) {
@@ -209,7 +279,12 @@ void reduce_run(const struct reduce_spec *spec, void *dst, bool finish,
 
 void reduce_pair(const struct reduce_spec *spec, void *dst, void *dst2, const void *left,
                  const void *right, size_t count) {
-    if (dst2)
+    if (__builtin_expect(spec->form != REDUCE_BUILTIN, 0)) {
+        const struct reduce_operand operands[2] = {{left, false}, {right, false}};
+        reduce_composed(spec, dst, true, operands, 2, count);
+        if (dst2)
+            memcpy(dst2, dst, count * spec->element_size);
+    } else if (dst2)
         spec->kernels->two(dst, dst2, left, right, count, spec->nranks);
     else
         spec->kernels->pair[0][0][1](dst, left, right, count, spec->nranks);

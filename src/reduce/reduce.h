@@ -5,23 +5,41 @@
  * the bits of a result depend on the operands alone: not on instruction set, alignment, count or
  * position of the element in the vector body or tail.
  *
- * A *partial* of sum, product or average has the accumulation type: float for float16 and
+ * A *partial* of sum, product or average has the accumulation type: float for float8, float16 and
  * bfloat16, 64-bit integers of the same signedness for averages of 8-, 16- and 32-bit integers,
- * else the type itself; a partial of min and max is the type itself. */
+ * else the type itself; partials of all other operators are the type itself. */
 #ifndef REDUCE_REDUCE_H
 #define REDUCE_REDUCE_H
 
 #include "base/cpu.h"
-#include <rota/types.h>
+#include <rota/operator.h>
 
-/* Chosen once per (dtype, op); plain data, copyable. */
+/* What stands behind rota_op: one of its numbers, or an operator that was created. */
+enum reduce_form { REDUCE_BUILTIN, REDUCE_PRE_MUL_SUM, REDUCE_USER };
+
+/* Chosen once per (dtype, op); plain data, copyable, independent of the operator it was made from.
+ *
+ * Who chooses a schedule must look at two promises of user operators, which hold in every mode:
+ * `canonical` asks for the aligned binary tree over rank numbers, and `ordered` for lower ranks on
+ * the left of every combination. Whoever reduces operands of several ranks by reduce_run gives
+ * them in the order of the ranks; reduce_pair takes the lower rank left where `ordered`. */
 struct reduce_spec {
     rota_dtype dtype;
     rota_op op;
     int nranks; /* divisor of averages */
     enum cpu_isa isa;
     size_t element_size, partial_size;
-    const struct reduce_kernels *kernels;
+    const struct reduce_kernels *kernels; /* of a premultiplied sum those of the sum; NULL of a user
+                                             operator */
+    enum reduce_form form;
+    bool canonical, ordered;
+    union {
+        struct {
+            rota_op_fn function;
+            void *arg;
+        } user;
+        _Alignas(16) unsigned char scalar[16]; /* a partial */
+    };
 };
 
 struct reduce_operand {
@@ -30,9 +48,21 @@ struct reduce_operand {
 };
 
 /* Fills a spec. isa: what the caller wants, at most what the machine has. Errors:
- * ROTA_ERR_ARGUMENT for an unknown type, operator or isa. */
+ * ROTA_ERR_ARGUMENT for an unknown type, operator or isa, and for an operator that means nothing
+ * for the type, naming both. */
 rota_status reduce_spec_init(struct reduce_spec *spec, rota_dtype dtype, rota_op op, int nranks,
                              enum cpu_isa isa);
+/* A sum of elements times *scalar, of scalar_dtype: the type itself, or float32 for types with
+ * partials of that type. */
+rota_status reduce_spec_init_pre_mul_sum(struct reduce_spec *spec, rota_dtype dtype,
+                                         const void *scalar, rota_dtype scalar_dtype, int nranks,
+                                         enum cpu_isa isa);
+/* The caller's own operator, on any type. */
+rota_status reduce_spec_init_user(struct reduce_spec *spec, rota_dtype dtype, rota_op_fn function,
+                                  void *arg, bool commutative, enum cpu_isa isa);
+/* Whether sums, products and averages of the type are taken in float32: float8, float16, bfloat16.
+ */
+bool reduce_is_narrow(rota_dtype dtype);
 size_t reduce_partial_size(rota_dtype dtype, rota_op op);
 
 /* dst[i] = operands[0][i] op ... op operands[n-1][i] for i < count. With `finish` dst holds

@@ -225,7 +225,7 @@ static struct native_result run_inline(struct native_group *group, const struct 
     group->running = result.outcome == NATIVE_PAUSED;
     if (result.outcome != NATIVE_DONE)
         return result;
-    if (group->n == 2) {
+    if (group->n == 2 && !call->spec->ordered) {
         reduce_pair(call->spec, call->recv, NULL, call->send, line_of(group, !group->self)->payload,
                     call->count);
         return result;
@@ -248,7 +248,7 @@ static struct native_result run_one_shot(struct native_group *group, const struc
     group->running = result.outcome == NATIVE_PAUSED;
     if (result.outcome != NATIVE_DONE)
         return result;
-    if (group->n == 2) {
+    if (group->n == 2 && !call->spec->ordered) {
         reduce_pair(call->spec, call->recv, NULL, call->send,
                     group->members[!group->self].area->slot[group->sequence & 1], call->count);
         return result;
@@ -411,7 +411,7 @@ static void reduce_chunk(struct native_group *group, const struct native_call *c
     uint8_t *recv = (uint8_t *)call->recv + at;
     uint8_t *result = group->staging->result[number & 1];
     const uint8_t *send = (const uint8_t *)call->send + at;
-    if (group->n == 2) {
+    if (group->n == 2 && !call->spec->ordered) {
         reduce_pair(call->spec, recv, NULL, send, input_of(group, !group->self, at, number, begin),
                     count);
     } else {

@@ -23,11 +23,58 @@ Test(names, round_trip) {
 }
 
 Test(names, sizes) {
-    const size_t sizes[ROTA_DTYPE_COUNT] = {1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8};
+    const size_t sizes[ROTA_DTYPE_COUNT] = {1, 1, 2, 2, 4,  4, 8, 8,  2, 2, 4,
+                                            8, 1, 1, 8, 16, 1, 8, 16, 8, 16};
     for (rota_dtype dtype = 0; dtype < ROTA_DTYPE_COUNT; dtype++)
         cr_assert_eq(rota_dtype_size(dtype), sizes[dtype]);
     cr_assert_eq(rota_dtype_size(ROTA_DTYPE_COUNT), 0);
     cr_assert_eq(rota_dtype_size(UINT32_MAX), 0);
+}
+
+Test(names, alignments) {
+    cr_assert_eq(rota_dtype_alignment(ROTA_FLOAT8_E4M3), 1);
+    cr_assert_eq(rota_dtype_alignment(ROTA_COMPLEX64), sizeof(float));
+    cr_assert_eq(rota_dtype_alignment(ROTA_COMPLEX128), sizeof(double));
+    cr_assert_eq(rota_dtype_alignment(ROTA_FLOAT32_INT32), _Alignof(rota_float32_int32));
+    cr_assert_eq(rota_dtype_alignment(ROTA_FLOAT64_INT32), _Alignof(rota_float64_int32));
+    cr_assert_eq(rota_dtype_alignment(ROTA_DTYPE_COUNT), 0);
+}
+
+Test(names, opaque_types) {
+    for (size_t size = 1; size <= ROTA_DTYPE_BYTES_MAX; size++) {
+        rota_dtype dtype = rota_dtype_bytes(size);
+        cr_assert_eq(rota_dtype_size(dtype), size);
+        cr_assert_eq(rota_dtype_alignment(dtype), 1);
+        cr_assert_str_eq(rota_dtype_name(dtype), "bytes");
+        for (rota_op op = 0; op < ROTA_OP_COUNT; op++)
+            cr_assert_not(rota_op_accepts(op, dtype));
+    }
+    const size_t refused[] = {0, ROTA_DTYPE_BYTES_MAX + 1, (size_t)1 << 31, (size_t)1 << 32,
+                              SIZE_MAX};
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        cr_assert_eq(rota_dtype_size(rota_dtype_bytes(refused[i])), 0);
+        cr_assert_eq(rota_dtype_alignment(rota_dtype_bytes(refused[i])), 0);
+        cr_assert_null(rota_dtype_name(rota_dtype_bytes(refused[i])));
+    }
+}
+
+/* What means something, as a picture: one row per type, one letter per operator. */
+Test(names, accepted) {
+    static const char *const integers = "xxxxxxxxxxx..", *const reals = "xxxxx........",
+                             *const complexes = "xx..x........", *const truths = "xxxx.xxxxxx..",
+                             *const pairs = "...........xx";
+    for (rota_dtype dtype = 0; dtype < ROTA_DTYPE_COUNT; dtype++) {
+        const char *row = dtype <= ROTA_UINT64                                  ? integers
+                          : dtype <= ROTA_FLOAT8_E5M2                           ? reals
+                          : dtype == ROTA_COMPLEX64 || dtype == ROTA_COMPLEX128 ? complexes
+                          : dtype == ROTA_BOOL                                  ? truths
+                                                                                : pairs;
+        for (rota_op op = 0; op < ROTA_OP_COUNT; op++)
+            cr_assert_eq(rota_op_accepts(op, dtype), row[op] == 'x', "%s of %s", rota_op_name(op),
+                         rota_dtype_name(dtype));
+    }
+    cr_assert_not(rota_op_accepts(ROTA_OP_COUNT, ROTA_FLOAT32));
+    cr_assert_not(rota_op_accepts(ROTA_SUM, ROTA_DTYPE_COUNT));
 }
 
 Test(names, no_such_number) {

@@ -6,7 +6,7 @@
 #include "reduce/reduce.h"
 
 /* A raw element or a partial, in the least significant bytes. */
-typedef uint64_t bits;
+__extension__ typedef unsigned __int128 bits;
 
 bits reference_load(const void *data, size_t index, size_t size);
 
@@ -16,8 +16,8 @@ bits reference_reduce(rota_dtype dtype, rota_op op, int nranks,
                       const struct reduce_operand *operands, size_t noperands, size_t index,
                       bool finish);
 
-/* Whether both are the same bits, or both NaN where `value` is a partial of floating type, whose
- * NaN payload is open. */
+/* Whether both are the same bits; of partials, whether they read as the same, since their NaNs may
+ * have any payload and a lone operand may be stored as it is. */
 bool reference_same(rota_dtype dtype, rota_op op, bool finish, bits expected, bits value);
 
 /* Conversions by value, from the formats' definitions. */
@@ -25,6 +25,10 @@ double reference_half_value(uint16_t half);
 uint16_t reference_half_round(double value);
 double reference_brain_value(uint16_t brain);
 uint16_t reference_brain_round(double value);
+double reference_e4m3_value(uint8_t number);
+uint8_t reference_e4m3_round(double value);
+double reference_e5m2_value(uint8_t number);
+uint8_t reference_e5m2_round(double value);
 
 /* A reproducible source of numbers. */
 uint64_t reference_random(uint64_t *state);
