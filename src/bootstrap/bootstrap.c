@@ -16,7 +16,7 @@ struct contribution {
     uint8_t key[NET_KEY_BYTES]; /* rank 0's are taken by all */
     uint8_t job[16];
 };
-_Static_assert(sizeof(struct contribution) == 728, "sent between processes");
+_Static_assert(sizeof(struct contribution) == 744, "sent between processes");
 
 static rota_status gather(const struct bootstrap_place *place, const void *mine, void *all,
                           size_t bytes) {

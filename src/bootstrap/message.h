@@ -33,7 +33,7 @@ struct bootstrap_registration {
     uint32_t text_bytes; /* that follow: settings_agreement_text */
     uint32_t unused;
 };
-_Static_assert(sizeof(struct bootstrap_registration) == 704, "sent over the wire");
+_Static_assert(sizeof(struct bootstrap_registration) == 720, "sent over the wire");
 
 struct bootstrap_failure {
     int32_t status; /* rota_status */

@@ -9,7 +9,9 @@
 #include <sched.h>
 #include <sodium.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 void process_random(uint8_t random[16]) {
@@ -65,6 +67,51 @@ static void machine_hash(const char *host_id, const char *host, uint8_t machine[
     crypto_generichash_final(&state, machine, 16);
 }
 
+/* Where pids mean the same: one boot of one machine, one pid namespace, one reckoning of start
+ * times. 0: unknown. */
+static uint64_t pid_space(void) {
+    struct stat pids, times = {0};
+    char boot_id[64];
+    uint64_t space = 0;
+    crypto_generichash_state state;
+    char self[16] = "";
+    read_boot_id(boot_id);
+    /* /proc may be that of another pid namespace. */
+    if (readlink("/proc/self", self, sizeof self - 1) < 0 || strtol(self, NULL, 10) != getpid() ||
+        boot_id[0] == 0 || stat("/proc/self/ns/pid", &pids) != 0)
+        return 0;
+    (void)stat("/proc/self/ns/time", &times); /* older systems have none */
+    uint64_t parts[] = {pids.st_dev, pids.st_ino, times.st_dev, times.st_ino};
+    unsigned char hash[16];
+    crypto_generichash_init(&state, NULL, 0, sizeof hash);
+    crypto_generichash_update(&state, (const unsigned char *)boot_id, strlen(boot_id));
+    crypto_generichash_update(&state, (const unsigned char *)parts, sizeof parts);
+    crypto_generichash_final(&state, hash, sizeof hash);
+    memcpy(&space, hash, sizeof space);
+    return space;
+}
+
+bool bootstrap_process_started(int32_t pid, uint64_t *started) {
+    char path[32], text[1024];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+    if (fd >= 0)
+        close(fd);
+    if (got <= 0)
+        return false;
+    text[got] = 0;
+    /* The name in brackets may hold anything; the 20th field behind it is meant. */
+    const char *field = strrchr(text, ')');
+    for (int i = 0; i < 20 && field != NULL; i++)
+        field = strchr(field + 1, ' ');
+    unsigned long long value = 0;
+    if (field == NULL || sscanf(field, "%llu", &value) != 1 || value == 0)
+        return false;
+    *started = value;
+    return true;
+}
+
 static uint32_t first_core(void) {
     cpu_set_t usable;
     CPU_ZERO(&usable);
@@ -108,6 +155,9 @@ rota_status bootstrap_describe(const struct settings *settings, struct bootstrap
     record->pid = (int32_t)getpid();
     record->cores = (uint32_t)cpu_usable_cores();
     record->first_core = first_core();
+    record->pid_space = pid_space();
+    if (!bootstrap_process_started(record->pid, &record->started))
+        record->started = 0;
     process_random(record->process);
     machine_hash(host_id, host, record->machine);
     memset(record->host, 0, sizeof record->host);

@@ -29,8 +29,8 @@ enum liveness_evidence {
 
 /* What a view change decided. The same on all members of the new view. */
 struct liveness_verdict {
-    uint32_t epoch;     /* of the new view */
-    int nfailed;        /* ranks of the job that this change removed, ascending */
+    uint32_t epoch; /* of the new view */
+    int nfailed;    /* ranks of the job that this change removed, ascending */
     const int *failed;
     rota_status status; /* ROTA_ERR_PEER; ROTA_ERR_TIMEOUT where only silence is known */
     char text[256];     /* "rank 3 (host b, pid 812) exited"; of all removed ranks */

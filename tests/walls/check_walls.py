@@ -21,7 +21,8 @@ import tempfile
 # Folder of a layer: the folders whose exported headers it may include.
 SRC = "src/"
 BELOW_TRANSPORTS = ["transports", "src/base", "src/net", "src/memory", "src/reduce"]
-BELOW_ENGINE = BELOW_TRANSPORTS + ["src/schedule", "src/topology", "src/bootstrap", "algorithms"]
+BELOW_ENGINE = BELOW_TRANSPORTS + ["src/schedule", "src/topology", "src/bootstrap",
+                                    "src/liveness", "algorithms"]
 RULES = {
     "src/base": [],
     "src/net": ["src/base"],
@@ -30,6 +31,7 @@ RULES = {
     "src/topology": ["src/base"],
     "src/memory": ["src/reduce", "src/base"],
     "src/bootstrap": ["src/net", "src/base"],
+    "src/liveness": ["src/bootstrap", "src/net", "src/base"],
     "transports/self": BELOW_TRANSPORTS,
     "transports/shm": BELOW_TRANSPORTS,
     "transports/tcp": BELOW_TRANSPORTS,
