@@ -13,7 +13,7 @@ struct run_arguments {
     const char *hosts;
 };
 
-enum { KEY_HOSTS = 0x100, KEY_TIMEOUT, KEY_NO_PREFIX, KEY_BIND };
+enum { KEY_HOSTS = 0x100, KEY_TIMEOUT, KEY_NO_PREFIX, KEY_BIND, KEY_KEEP_GOING };
 
 static const struct argp_option options[] = {
     {"ranks", 'n', "N", 0, "ranks to start (needed unless --hosts says it)", 0},
@@ -21,6 +21,7 @@ static const struct argp_option options[] = {
      "pretend hosts: ranks per host, as 2+2, or the host of each rank, as 0,1,1,0", 0},
     {"timeout", KEY_TIMEOUT, "S", 0, "end all ranks after S seconds, with status 124", 0},
     {"no-prefix", KEY_NO_PREFIX, NULL, 0, "pass output through as it is, without [rank]", 0},
+    {"keep-going", KEY_KEEP_GOING, NULL, 0, "a rank that a signal ends does not end the others", 0},
     {"bind", KEY_BIND, NULL, 0, "rank r to usable core r mod cores", 0},
     {0}};
 
@@ -41,6 +42,9 @@ static error_t option_parse(int key, char *value, struct argp_state *state) {
         return 0;
     case KEY_NO_PREFIX:
         run->job.prefix = false;
+        return 0;
+    case KEY_KEEP_GOING:
+        run->job.keep_going = true;
         return 0;
     case KEY_BIND:
         run->job.bind = true;
@@ -64,7 +68,8 @@ static const struct argp parser = {
            "ROTA_HOST_ID with --hosts. Lines of output begin with [rank]; standard input goes to "
            "rank 0. Signals INT, TERM, HUP, USR1 and USR2 are passed on. When a rank fails the "
            "others are ended (TERM, then KILL after 5 s) and its status is returned, 128 + number "
-           "for a signal."};
+           "for a signal. With --keep-going a rank that a signal ended is no failure, unless all "
+           "ranks ended so."};
 
 int command_run(int argc, char **argv) {
     struct run_arguments run = {.job = {.command = command, .prefix = true}};

@@ -27,4 +27,11 @@ done
 # A rank that is killed in the middle of a job ends the job with its status.
 expect 137 "$rota" run -n 2 --timeout 60 sh -c \
   '[ $ROTA_RANK = 1 ] && { sleep 0.3; kill -KILL $$; }; exec "$0" 100' sleep
+# With --keep-going the others go on, and their status counts.
+expect 0 "$rota" run -n 3 --keep-going --timeout 60 sh -c \
+  '[ $ROTA_RANK = 1 ] && kill -KILL $$; sleep 0.3; echo "rank $ROTA_RANK went on"'
+[ "$(grep -c 'went on' "$folder/out")" = 2 ] || fail "--keep-going: who went on"
+expect 3 "$rota" run -n 2 --keep-going --timeout 60 sh -c \
+  '[ $ROTA_RANK = 1 ] && kill -KILL $$; sleep 0.3; exit 3'
+expect 137 "$rota" run -n 2 --keep-going --timeout 60 sh -c 'kill -KILL $$'
 exit 0

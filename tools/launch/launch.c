@@ -54,16 +54,21 @@ static void rank_ended(struct launch_state *state, int rank, const siginfo_t *ho
     state->running--;
     if (how->si_status == 0 || state->failed)
         return;
-    state->failed = true;
-    state->result = by_signal ? 128 + how->si_status : how->si_status;
-    const char *others = state->running > 0 ? "; ending the others" : "";
+    bool go_on = by_signal && state->job->keep_going && ++state->lost < state->job->nranks;
+    state->failed = !go_on;
+    if (!go_on)
+        state->result = by_signal ? 128 + how->si_status : how->si_status;
+    const char *others = state->running == 0 ? ""
+                         : go_on             ? "; the others go on"
+                                             : "; ending the others";
     if (by_signal)
         fprintf(stderr, "%s: rank %d (pid %d) was ended by signal %d (%s)%s\n", state->job->command,
                 rank, (int)pid, how->si_status, strsignal(how->si_status), others);
     else if (!state->job->quiet)
         fprintf(stderr, "%s: rank %d (pid %d) failed with status %d%s\n", state->job->command, rank,
                 (int)pid, how->si_status, others);
-    launch_end(state);
+    if (!go_on)
+        launch_end(state);
 }
 
 static void ranks_reap(struct launch_state *state) {

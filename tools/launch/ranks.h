@@ -28,6 +28,7 @@ struct launch_state {
     int signals;      /* signalfd */
     int result;       /* exit status of the job so far */
     bool failed;      /* result is decided */
+    int lost;         /* keep_going: ranks that a signal ended */
     bool output_lost; /* stdout or stderr of this process is gone */
     int64_t limit_ms; /* when the job's time is over; 0: never */
     int64_t kill_ms;  /* when the ranks that are left get SIGKILL; 0: not ending */
