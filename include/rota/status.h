@@ -52,12 +52,21 @@ typedef enum rota_status {
     ROTA_ERR_TRUNCATED = 13,   /* a message was longer than the buffer that was to receive it */
     ROTA_ERR_STATE = 14,       /* the object is finalized, failed, or not ready for this call */
     ROTA_ERR_SCHEDULE = 15,    /* a schedule was refused by the verifier */
-    ROTA_ERR_INTERNAL = 16     /* a bug in rota */
+    ROTA_ERR_INTERNAL = 16,    /* a bug in rota */
+    ROTA_ERR_REVOKED = 17      /* a rank called rota_comm_revoke on this communicator */
 } rota_status;
 
 #define ROTA_ERROR_MAX_CULPRITS 16
 #define ROTA_ERROR_MAX_MESSAGE 512
 #define ROTA_ERROR_MAX_NAME 64
+#define ROTA_ERROR_MAX_GROUPS 4
+
+/* Ranks that called the same, in a mismatch. */
+typedef struct rota_error_group {
+    int rank_count;
+    int ranks[8];  /* the first of them, ascending; those beyond are -1 */
+    char call[88]; /* "all_reduce #5 (float32 sum, 1000)"; "" where they have called nothing yet */
+} rota_error_group;
 
 /* Error record: complete without logs. Set `size` to sizeof(rota_error) before passing one in
  * (ROTA_ERROR_INIT does); fields beyond the caller's size are not written. */
@@ -75,6 +84,10 @@ typedef struct rota_error {
     char comm_name[ROTA_ERROR_MAX_NAME];
     char address[ROTA_ERROR_MAX_NAME]; /* address of the peer, "" where it does not matter */
     char message[ROTA_ERROR_MAX_MESSAGE];
+    /* Who called what, where ROTA_ERR_MISMATCH is about whole calls; a fifth and further groups are
+     * in no place but the message. */
+    int group_count;
+    rota_error_group groups[ROTA_ERROR_MAX_GROUPS];
 } rota_error;
 
 #define ROTA_ERROR_INIT ROTA_SIZED(rota_error)

@@ -112,6 +112,7 @@ const char *rota_status_name(rota_status status) {
         [ROTA_ERR_STATE] = "state",
         [ROTA_ERR_SCHEDULE] = "schedule",
         [ROTA_ERR_INTERNAL] = "internal",
+        [ROTA_ERR_REVOKED] = "revoked",
     };
     size_t index = (size_t)(unsigned)status;
     return index < sizeof(names) / sizeof(names[0]) ? names[index] : "unknown";

@@ -3,6 +3,9 @@
 
 #include "base/error.h"
 #include "engine/comm.h"
+#include "engine/record_format.h"
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #define XXH_INLINE_ALL
@@ -97,4 +100,83 @@ rota_status call_keep_tables(struct call_args *args, int nranks, size_t **tables
     }
     *tables = kept;
     return ROTA_OK;
+}
+
+/* -- summaries ----------------------------------------------------------------------------------
+ */
+
+bool call_summary_valid(const struct call_summary *call) {
+    return call->kind < ROTA_KIND_COUNT && rota_dtype_name(call->dtype) != NULL &&
+           (call->op == RECORD_USER_OP || rota_op_name(call->op) != NULL) &&
+           rota_numerics_name((rota_numerics)call->mode) != NULL && call->root >= -1;
+}
+
+bool call_differs(const struct call_summary *a, const struct call_summary *b) {
+    bool vector = (a->flags & RECORD_VECTOR) != 0;
+    if (a->kind != b->kind || a->root != b->root || ((a->flags ^ b->flags) & RECORD_VECTOR) != 0)
+        return true;
+    if (a->fingerprint != 0 && b->fingerprint != 0 && a->fingerprint != b->fingerprint)
+        return true;
+    if (a->kind != ROTA_KIND_BARRIER && (a->dtype != b->dtype || (!vector && a->count != b->count)))
+        return true;
+    if (sched_kind_reduces((rota_kind)a->kind) && (a->op != b->op || a->mode != b->mode))
+        return true;
+    bool a_native = (a->flags & RECORD_NATIVE) != 0, b_native = (b->flags & RECORD_NATIVE) != 0;
+    if (a_native || b_native)
+        return (a_native && b->algorithm != 0 && !b_native) ||
+               (b_native && a->algorithm != 0 && !a_native);
+    return a->algorithm != 0 && b->algorithm != 0 && a->algorithm != b->algorithm;
+}
+
+uint32_t call_algorithm_hash(const char *name) {
+    return XXH32(name, strlen(name), 0);
+}
+
+static const char *algorithm_of_hash(uint32_t hash) {
+    const struct algorithm *algorithm = NULL;
+    for (int i = 0; (algorithm = algorithm_at(i)) != NULL; i++)
+        if (call_algorithm_hash(algorithm->name) == hash)
+            return algorithm->name;
+    return "another algorithm";
+}
+
+/* Appends; returns the length, which never passes the end. */
+static size_t add(char *text, size_t size, size_t at, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+static size_t add(char *text, size_t size, size_t at, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(text + at, size - at, format, args);
+    va_end(args);
+    return n < 0 ? at : at + (size_t)n < size ? at + (size_t)n : size - 1;
+}
+
+size_t call_text(const struct call_summary *call, bool detailed, char *text, size_t size) {
+    rota_kind kind = (rota_kind)call->kind;
+    bool vector = (call->flags & RECORD_VECTOR) != 0;
+    size_t n = add(text, size, 0, "%s%s", rota_kind_name(kind), vector ? "v" : "");
+    if (sched_kind_collective(kind))
+        n = add(text, size, n, " #%llu", (unsigned long long)call->sequence);
+    if (kind != ROTA_KIND_BARRIER) {
+        n = add(text, size, n, " (%s", rota_dtype_name(call->dtype));
+        if (sched_kind_reduces(kind))
+            n = add(text, size, n, " %s",
+                    call->op == RECORD_USER_OP ? "user operator" : rota_op_name(call->op));
+        if (!vector)
+            n = add(text, size, n, ", %llu", (unsigned long long)call->count);
+        if (sched_kind_reduces(kind) && call->mode > ROTA_NUMERICS_EQUAL)
+            n = add(text, size, n, ", %s", rota_numerics_name((rota_numerics)call->mode));
+        n = add(text, size, n, ")");
+    }
+    if (sched_kind_collective(kind) && call->root >= 0)
+        n = add(text, size, n, " root %d", call->root);
+    if (!detailed)
+        return n;
+    if ((call->flags & RECORD_NATIVE) != 0)
+        return add(text, size, n, " native");
+    if (call->algorithm != 0)
+        n = add(text, size, n, " by %s", algorithm_of_hash(call->algorithm));
+    if (vector)
+        n = add(text, size, n, " counts %08x", (unsigned)(call->fingerprint >> 32));
+    return n;
 }

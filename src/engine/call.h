@@ -6,6 +6,19 @@
 
 struct algorithm;
 
+/* A call as ranks tell each other of it: of the operation what must be equal on all of them. Sent,
+ * so its layout is fixed. */
+struct call_summary {
+    uint64_t sequence;    /* 0: no call */
+    uint64_t fingerprint; /* without algorithm; 0 where checking is off */
+    uint64_t count;       /* of a v-form this rank's */
+    uint32_t dtype;
+    int32_t root;                  /* -1: none */
+    uint32_t algorithm;            /* hash of its name; 0 unknown */
+    uint8_t kind, op, mode, flags; /* op: RECORD_USER_OP: a user's; flags: record_flags */
+};
+_Static_assert(sizeof(struct call_summary) == 40, "sent between ranks");
+
 struct call_args {
     rota_kind kind;
     const void *send;
@@ -41,5 +54,14 @@ uint64_t call_fingerprint(const rota_comm *comm, const struct call_args *args,
 /* The caller's tables of a v-form need not outlive the call: copies them to *tables (to be freed),
  * with packed displacements where the caller gave none. Errors: ROTA_ERR_MEMORY. */
 rota_status call_keep_tables(struct call_args *args, int nranks, size_t **tables);
+/* Whether a summary that came from elsewhere has a call's values. */
+bool call_summary_valid(const struct call_summary *call);
+/* Whether two ranks' calls of one number are different calls. */
+bool call_differs(const struct call_summary *a, const struct call_summary *b);
+/* "all_reduce #5 (float32 sum, 1000) root 2"; `detailed` adds algorithm and fingerprint. Returns
+ * the length written. */
+size_t call_text(const struct call_summary *call, bool detailed, char *text, size_t size);
+/* The hash of an algorithm's name in summaries and recordings. */
+uint32_t call_algorithm_hash(const char *name);
 
 #endif

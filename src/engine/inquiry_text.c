@@ -1,0 +1,164 @@
+/* What is known about the members of a communicator, in words. */
+#include "engine/inquiry_state.h"
+
+#include "base/clock.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Ranks followed from one that is blocked to whom it waits for. */
+#define CHAIN_RANKS 8
+
+size_t inquiry_add(char *text, size_t size, size_t at, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(text + at, size - at, format, args);
+    va_end(args);
+    return n < 0 ? at : at + (size_t)n < size ? at + (size_t)n : size - 1;
+}
+
+size_t inquiry_add_ranks(char *text, size_t size, size_t at, const bool *marked, int nranks) {
+    int count = 0;
+    for (int i = 0; i < nranks; i++)
+        count += marked[i];
+    at = inquiry_add(text, size, at, count == 1 ? "rank " : "ranks ");
+    bool first = true;
+    for (int i = 0; i < nranks; i++) {
+        if (!marked[i])
+            continue;
+        int end = i;
+        while (end + 1 < nranks && marked[end + 1])
+            end++;
+        at = inquiry_add(text, size, at, "%s%d", first ? "" : ", ", i);
+        if (end > i)
+            at = inquiry_add(text, size, at, "-%d", end);
+        first = false;
+        i = end;
+    }
+    return at;
+}
+
+size_t inquiry_rank_text(const struct inquiry *inquiry, const struct inquiry_comm *comm, int rank,
+                         char *text, size_t size) {
+    const struct bootstrap_record *record =
+        &inquiry->host.records[comm != NULL ? comm->members[rank] : rank];
+    return inquiry_add(text, size, 0, "rank %d (host %.60s, pid %d)", rank, record->host,
+                       record->pid);
+}
+
+static bool is_fresh(const struct inquiry_comm *comm, int64_t answered_ns) {
+    return answered_ns >= comm->last_ns && answered_ns != 0;
+}
+
+/* What a rank of the job is blocked in, when it said so lately; NULL. */
+static const struct inquiry_blocked *blocked_in(const struct inquiry_comm *comm, int job_rank) {
+    const struct inquiry *inquiry = comm->inquiry;
+    if (inquiry->blocked == NULL)
+        return NULL;
+    const struct inquiry_blocked *blocked = &inquiry->blocked[job_rank];
+    return is_fresh(comm, blocked->answered_ns) && blocked->running.kind != INQUIRY_NO_KIND
+               ? blocked
+               : NULL;
+}
+
+static size_t add_member(const struct inquiry_comm *comm, int member, const char *what, char *text,
+                         size_t size, size_t at) {
+    char who[160];
+    inquiry_rank_text(comm->inquiry, comm, member, who, sizeof(who));
+    return inquiry_add(text, size, at, "%s%s %s", at > 0 ? "; " : "", who, what);
+}
+
+/* What an absent member does instead. */
+static void add_absent(const struct inquiry_comm *comm, int member, int64_t waited_ms, char *text,
+                       size_t size) {
+    char what[220], call[88];
+    size_t at = strlen(text);
+    const struct inquiry_member *known = &comm->known[member];
+    const struct inquiry_blocked *blocked = blocked_in(comm, comm->members[member]);
+    if (known->state == INQUIRY_DESTROYED) {
+        inquiry_add(what, sizeof(what), 0, "has destroyed the communicator");
+    } else if (blocked != NULL) {
+        call_text(&blocked->running, false, call, sizeof(call));
+        size_t n = inquiry_add(what, sizeof(what), 0, "is in %s on %s", call, blocked->name);
+        if (blocked->waits_for >= 0)
+            inquiry_add(what, sizeof(what), n, " and waits there for rank %d of the job",
+                        blocked->waits_for);
+    } else {
+        size_t n = inquiry_add(what, sizeof(what), 0, "has not called for %lld.%lld s",
+                               (long long)waited_ms / 1000, (long long)waited_ms % 1000 / 100);
+        if (known->state == INQUIRY_NOT_CALLED && known->call.sequence != 0) {
+            call_text(&known->call, false, call, sizeof(call));
+            inquiry_add(what, sizeof(what), n, "; its last call was %s", call);
+        }
+    }
+    add_member(comm, member, what, text, size, at);
+}
+
+/* A circle of ranks that wait for each other, if this rank is in one. */
+static void add_cycle(const struct inquiry_comm *comm, const int *awaited, int nawaited, char *text,
+                      size_t size) {
+    int own = comm->inquiry->host.rank;
+    for (int i = 0; i < nawaited; i++) {
+        int chain[CHAIN_RANKS], length = 0, rank = comm->members[awaited[i]];
+        const struct inquiry_blocked *blocked = NULL;
+        while (length < CHAIN_RANKS && rank != own && (blocked = blocked_in(comm, rank)) != NULL &&
+               blocked->waits_for >= 0) {
+            chain[length++] = rank;
+            rank = blocked->waits_for;
+        }
+        if (rank != own || length == 0)
+            continue;
+        bool elsewhere = false;
+        for (int k = 0; k < length; k++) {
+            const struct inquiry_blocked *link = blocked_in(comm, chain[k]);
+            elsewhere |= link->comm != comm->comm || link->generation != comm->generation;
+        }
+        if (!elsewhere)
+            continue; /* inside one call it is the usual state of things */
+        size_t at = inquiry_add(text, size, strlen(text), "; a circle: rank %d of the job", own);
+        for (int k = 0; k < length; k++) {
+            const struct inquiry_blocked *link = blocked_in(comm, chain[k]);
+            char call[88];
+            call_text(&link->running, false, call, sizeof(call));
+            at = inquiry_add(text, size, at, " waits for %d, which in %s on %s", chain[k], call,
+                             link->name);
+        }
+        inquiry_add(text, size, at, " waits for %d", own);
+        return;
+    }
+}
+
+static void add_culprit(int *list, int *count, int member) {
+    if (*count < ROTA_ERROR_MAX_CULPRITS)
+        list[(*count)++] = member;
+}
+
+void inquiry_conclude(struct inquiry_comm *comm, const struct call_summary *mine,
+                      const int *awaited, int nawaited, int64_t waited_ms,
+                      struct inquiry_summary *summary) {
+    *summary = (struct inquiry_summary){0};
+    pthread_mutex_lock(&comm->inquiry->lock);
+    bool everybody = mine->sequence != 0 && comm->nmembers <= INQUIRY_ALL_RANKS;
+    for (int i = 0; comm->known != NULL && i < (everybody ? comm->nmembers : nawaited); i++) {
+        int member = everybody ? i : awaited[i];
+        const struct inquiry_member *known = &comm->known[member];
+        if (member == comm->self || known->asked_ns == 0)
+            continue;
+        if (!is_fresh(comm, known->answered_ns)) {
+            add_culprit(summary->silent, &summary->nsilent, member);
+            continue;
+        }
+        bool called = mine->sequence != 0 && known->sequence == mine->sequence &&
+                      (known->state == INQUIRY_CALLED || known->state == INQUIRY_PASSED);
+        if (!called)
+            add_culprit(summary->absent, &summary->nabsent, member);
+    }
+    for (int i = 0; i < summary->nabsent; i++)
+        add_absent(comm, summary->absent[i], waited_ms, summary->text, sizeof(summary->text));
+    for (int i = 0; i < summary->nsilent; i++)
+        add_member(comm, summary->silent[i], "does not answer", summary->text,
+                   sizeof(summary->text), strlen(summary->text));
+    if (comm->known != NULL && summary->nabsent + summary->nsilent > 0)
+        add_cycle(comm, awaited, nawaited, summary->text, sizeof(summary->text));
+    pthread_mutex_unlock(&comm->inquiry->lock);
+}
