@@ -301,6 +301,8 @@ static int describe(const rota_request *request, char *text, size_t size) {
         n += snprintf(text + n, size - (size_t)n, " (%s", rota_dtype_name(args->dtype));
         if (sched_kind_reduces(args->kind))
             n += snprintf(text + n, size - (size_t)n, " %s", operator_text(args->op));
+        if (args->numerics > ROTA_NUMERICS_EQUAL)
+            n += snprintf(text + n, size - (size_t)n, ", %s", rota_numerics_name(args->numerics));
         n += snprintf(text + n, size - (size_t)n, ", %zu)", args->count);
     }
     if (args->kind == ROTA_KIND_SEND || args->kind == ROTA_KIND_RECV)
