@@ -8,42 +8,11 @@
 #include "engine/persistent.h"
 #include "engine/plan.h"
 #include "engine/record_calls.h"
+#include "engine/registry.h"
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* All communicators of the process: so that destroying one twice is an error and not a crash. */
-static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct registered {
-    rota_comm *comm;
-    struct registered *next;
-} * registry;
-
-static rota_status registry_add(rota_comm *comm) {
-    struct registered *entry = malloc(sizeof(*entry));
-    if (entry == NULL)
-        return error_raise(ROTA_ERR_MEMORY, "out of memory for a communicator");
-    entry->comm = comm;
-    pthread_mutex_lock(&registry_lock);
-    entry->next = registry;
-    registry = entry;
-    pthread_mutex_unlock(&registry_lock);
-    return ROTA_OK;
-}
-
-static bool registry_remove(const rota_comm *comm) {
-    pthread_mutex_lock(&registry_lock);
-    struct registered **at = &registry;
-    while (*at != NULL && (*at)->comm != comm)
-        at = &(*at)->next;
-    struct registered *entry = *at;
-    if (entry != NULL)
-        *at = entry->next;
-    pthread_mutex_unlock(&registry_lock);
-    free(entry);
-    return entry != NULL;
-}
 
 /* Which ranks share a host, as algorithms may know it. */
 static rota_status set_topology(rota_comm *comm) {
@@ -247,6 +216,8 @@ rota_status comm_destroy(rota_comm *comm) {
         return error_raise(ROTA_ERR_ARGUMENT,
                            "no such communicator: it was destroyed before, or never made");
     struct job *job = comm->job;
+    if (job->forked)
+        return ROTA_OK; /* what the parent had is not taken apart here */
     domain_enter(&job->domain);
     persistent_begin_all(job); /* so that they end as everything else */
     error_raise(ROTA_ERR_ABORTED, "communicator %s was destroyed", comm->name);

@@ -88,6 +88,14 @@ static void sleeper_put(struct domain *domain, struct sleeper_entry *entry) {
     pthread_mutex_unlock(&pool->lock);
 }
 
+void domain_after_fork(struct domain *domain) {
+    pthread_mutex_init(&domain->lock, NULL);
+    pthread_mutex_init(&domain->sleepers->lock, NULL);
+    domain->sleepers->free = NULL; /* their epoll sets are the parent's, too */
+    atomic_store_explicit(&domain->wanted, 0, memory_order_relaxed);
+    atomic_store_explicit(&domain->waiters, 0, memory_order_relaxed);
+}
+
 bool domain_try_enter(struct domain *domain) {
     return pthread_mutex_trylock(&domain->lock) == 0;
 }

@@ -35,6 +35,8 @@ struct domain {
  * that is waited for. */
 rota_status domain_init(struct domain *domain, const struct doorbell *bell, bool crowded);
 void domain_destroy(struct domain *domain);
+/* In the child of a fork: whoever was inside or asleep is not there. */
+void domain_after_fork(struct domain *domain);
 
 bool domain_try_enter(struct domain *domain);
 void domain_enter(struct domain *domain);

@@ -161,6 +161,20 @@ int job_progress(void *context) {
     return events;
 }
 
+void job_after_fork(struct job *job) {
+    job->forked = true;
+    job->nactive = 0;
+    job->foreign_memory = false;
+    LIST_INIT(&job->comms);
+    TAILQ_INIT(&job->polled);
+    TAILQ_INIT(&job->callbacks);
+    atomic_store_explicit(&job->started, NULL, memory_order_relaxed);
+    atomic_store_explicit(&job->has_callbacks, false, memory_order_relaxed);
+    atomic_store_explicit(&job->admitted, false, memory_order_relaxed);
+    pthread_mutex_init(&job->admissions_lock, NULL);
+    domain_after_fork(&job->domain);
+}
+
 static bool job_arm(void *context) {
     struct job *job = context;
     bool quiet = !atomic_load_explicit(&job->admitted, memory_order_acquire) &&

@@ -53,6 +53,7 @@ struct job {
     uint32_t progress_turns;
     LIST_ENTRY(job) progress_link;
     bool progress_listed;
+    bool forked; /* this is a copy in the child of a fork: see registry.c */
 };
 
 /* Joins a job. Errors: those of rota_init. */
@@ -63,6 +64,9 @@ rota_status job_open_threads(int nranks, struct job **jobs);
  * the last one closes the job. */
 void job_retain(struct job *job);
 void job_release(struct job *job);
+
+/* In the child of a fork: the copy does nothing any more. Idempotent. */
+void job_after_fork(struct job *job);
 
 /* Moves what can move; called inside the domain. Returns the number of events. */
 int job_progress(void *context);

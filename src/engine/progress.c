@@ -236,6 +236,15 @@ static bool start_thread(void) {
     return state.running;
 }
 
+/* In the child of a fork there is no thread, and the jobs are the parent's. */
+void progress_after_fork(void) {
+    pthread_mutex_init(&state.lock, NULL);
+    pthread_cond_init(&state.quiet, NULL);
+    state.jobs = NULL;
+    state.running = state.stop = false;
+    close_descriptors();
+}
+
 static bool add_job(struct job *job) {
     struct served *served = calloc(1, sizeof(*served));
     if (served == NULL || doorbell_sleeper_create(&job->domain.bell, &served->sleeper) != ROTA_OK) {

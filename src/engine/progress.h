@@ -13,5 +13,7 @@ void progress_unwant(struct job *job);
 void progress_kick(struct job *job);
 /* Outside the domain, before the job is freed: the thread will not touch it again. */
 void progress_forget(struct job *job);
+/* Called in the child of a fork. */
+void progress_after_fork(void);
 
 #endif

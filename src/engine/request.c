@@ -176,6 +176,8 @@ static bool is_done(const void *arg) {
 bool request_wait(rota_request *request, int64_t deadline_ns) {
     if (is_done(request))
         return true;
+    if (request->job->forked)
+        return false;
     struct job *job = request->job;
     struct domain_wait wait = {0};
     struct skew_watch watch = {0};
@@ -226,7 +228,7 @@ int request_wait_any(rota_request *const *requests, int count, int64_t deadline_
         elsewhere |= requests[i]->job != job;
     struct domain_wait wait = {0};
     int ended = first_done(&several);
-    while (ended < 0 && !clock_passed(deadline_ns)) {
+    while (ended < 0 && !job->forked && !clock_passed(deadline_ns)) {
         int64_t until = deadline_ns;
         for (int i = 0; i < count; i++)
             until = requests[i]->deadline_ns < until ? requests[i]->deadline_ns : until;
@@ -280,6 +282,8 @@ void request_settle(rota_request *whole, rota_status status) {
 
 void request_release(rota_request *request) {
     struct job *job = request->job;
+    if (job->forked)
+        return;
     domain_enter(&job->domain);
     bool done = is_done(request);
     if (!done)
