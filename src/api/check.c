@@ -39,6 +39,7 @@ rota_group *check_group(const rota_call *call) {
 
 rota_status check_run(rota_comm *comm, struct call_args *args, const rota_call *call,
                       rota_status status) {
+    CHECK_KEEP_ERRNO;
     /* Options that were refused may be no options at all. */
     rota_group *group =
         status == ROTA_OK || check_call(call, true) == ROTA_OK ? check_group(call) : NULL;

@@ -3,6 +3,7 @@
 #define API_CHECK_H
 
 #include "engine/comm.h"
+#include <errno.h>
 
 /* Whether the options are ones that this version knows: ROTA_OK, or an error raised. `requests`
  * says whether the call may be made with a request. */
@@ -26,6 +27,12 @@ rota_status check_buffer(const char *what, const void *buffer, size_t blocks, si
 /* Send and receive buffer are disjoint, or recv == send + offset (the in-place form). */
 rota_status check_overlap(const void *send, size_t send_bytes, const void *recv, size_t recv_bytes,
                           const char *in_place, bool is_in_place);
+
+/* First in a public function that makes system calls: errno is the user's. */
+static inline void check_errno_restore(const int *saved) {
+    errno = *saved;
+}
+#define CHECK_KEEP_ERRNO const int saved_errno __attribute__((cleanup(check_errno_restore))) = errno
 
 /* Every public function that works on a communicator runs between these. */
 static inline void comm_enter(rota_comm *comm) {

@@ -12,6 +12,7 @@
 #define MAX_THREAD_RANKS 1024
 
 rota_status rota_unique_id_create(rota_unique_id *id) {
+    CHECK_KEEP_ERRNO;
     if (id == NULL)
         return error_raise(ROTA_ERR_ARGUMENT, "id is NULL");
     return bootstrap_unique_id(id);
@@ -61,6 +62,7 @@ static rota_status make_world(struct job *job, const char *name, const rota_call
 }
 
 rota_status rota_init(const rota_config *config, rota_comm **comm, const rota_call *call) {
+    CHECK_KEEP_ERRNO;
     if (comm == NULL)
         return error_raise(ROTA_ERR_ARGUMENT, "comm is NULL");
     rota_status status = check_config(config);
@@ -76,6 +78,7 @@ rota_status rota_init(const rota_config *config, rota_comm **comm, const rota_ca
 }
 
 rota_status rota_init_threads(int nranks, rota_comm **comms, const rota_call *call) {
+    CHECK_KEEP_ERRNO;
     if (comms == NULL)
         return error_raise(ROTA_ERR_ARGUMENT, "comms is NULL");
     if (nranks < 1 || nranks > MAX_THREAD_RANKS)
@@ -119,10 +122,12 @@ rota_status rota_comm_finalize(rota_comm *comm, const rota_call *call) {
 }
 
 rota_status rota_comm_destroy(rota_comm *comm) {
+    CHECK_KEEP_ERRNO;
     return comm != NULL ? comm_destroy(comm) : ROTA_OK;
 }
 
 rota_status rota_comm_abort(rota_comm *comm) {
+    CHECK_KEEP_ERRNO;
     if (comm == NULL)
         return error_raise(ROTA_ERR_ARGUMENT, "comm is NULL");
     comm_enter(comm);

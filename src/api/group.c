@@ -18,6 +18,7 @@ rota_status rota_group_add(rota_group *outer, rota_group *inner) {
 }
 
 rota_status rota_group_end(rota_group *group, const rota_call *call) {
+    CHECK_KEEP_ERRNO;
     if (group == NULL)
         return error_raise(ROTA_ERR_ARGUMENT, "group is NULL: no group was begun");
     rota_status status = check_call(call, true);
@@ -46,6 +47,7 @@ static rota_status not_ended(int64_t timeout_ms) {
 }
 
 rota_status rota_request_wait_all(rota_request *const *requests, int count, int64_t timeout_ms) {
+    CHECK_KEEP_ERRNO;
     rota_status status = check_requests(requests, count, timeout_ms);
     if (status != ROTA_OK)
         return status;
@@ -60,6 +62,7 @@ rota_status rota_request_wait_all(rota_request *const *requests, int count, int6
 
 rota_status rota_request_wait_any(rota_request *const *requests, int count, int64_t timeout_ms,
                                   int *index) {
+    CHECK_KEEP_ERRNO;
     rota_status status = check_requests(requests, count, timeout_ms);
     if (status == ROTA_OK && index == NULL)
         status = error_raise(ROTA_ERR_ARGUMENT, "index is NULL");

@@ -32,6 +32,7 @@ rota_status rota_setting_describe(int index, rota_setting_info *info) {
 
 rota_status rota_setting_value(const char *name, char *value, size_t value_size, char *origin,
                                size_t origin_size) {
+    CHECK_KEEP_ERRNO;
     if (name == NULL || value == NULL || value_size == 0 || origin == NULL || origin_size == 0)
         return error_raise(ROTA_ERR_ARGUMENT, "name, value and origin must not be NULL or empty");
     int index = 0;

@@ -6,6 +6,7 @@
 #include "engine/buffers.h"
 
 rota_status rota_mem_alloc(rota_comm *comm, size_t bytes, void **memory) {
+    CHECK_KEEP_ERRNO;
     if (comm == NULL)
         return error_raise(ROTA_ERR_ARGUMENT, "comm is NULL");
     comm_enter(comm);
@@ -20,6 +21,7 @@ rota_status rota_mem_alloc(rota_comm *comm, size_t bytes, void **memory) {
 }
 
 rota_status rota_mem_free(rota_comm *comm, void *memory) {
+    CHECK_KEEP_ERRNO;
     if (comm == NULL)
         return error_raise(ROTA_ERR_ARGUMENT, "comm is NULL");
     comm_enter(comm);

@@ -67,6 +67,7 @@ rota_status rota_recv(void *recv, size_t count, rota_dtype dtype, int source, in
 }
 
 rota_status rota_request_test(rota_request *request, bool *done) {
+    CHECK_KEEP_ERRNO;
     if (request == NULL || done == NULL)
         return error_raise(ROTA_ERR_ARGUMENT, "request and done must not be NULL");
     *done = request_wait(request, 0);
@@ -74,6 +75,7 @@ rota_status rota_request_test(rota_request *request, bool *done) {
 }
 
 rota_status rota_request_wait(rota_request *request, int64_t timeout_ms) {
+    CHECK_KEEP_ERRNO;
     if (request == NULL)
         return error_raise(ROTA_ERR_ARGUMENT, "request is NULL");
     if (timeout_ms < 0)
@@ -81,6 +83,9 @@ rota_status rota_request_wait(rota_request *request, int64_t timeout_ms) {
                            (long long)timeout_ms);
     if (request_wait(request, timeout_ms > 0 ? clock_deadline(timeout_ms) : CLOCK_NEVER))
         return request_outcome(request);
+    if (request->job->forked)
+        return error_raise(ROTA_ERR_STATE,
+                           "the request is that of a process which forked this one");
     return error_raise(ROTA_ERR_TIMEOUT, "the request has not ended after %lld ms; it goes on",
                        (long long)timeout_ms);
 }

@@ -122,6 +122,7 @@ static rota_status check_buffers(const rota_comm *comm, const rota_request *requ
 }
 
 rota_status rota_plan_start(rota_plan *plan, const void *send, void *recv) {
+    CHECK_KEEP_ERRNO;
     if (plan == NULL)
         return error_raise(ROTA_ERR_ARGUMENT, "plan is NULL");
     if (!persistent_take(plan))
@@ -139,6 +140,7 @@ rota_status rota_plan_start(rota_plan *plan, const void *send, void *recv) {
 }
 
 rota_status rota_plan_test(rota_plan *plan, bool *done) {
+    CHECK_KEEP_ERRNO;
     if (plan == NULL || done == NULL)
         return error_raise(ROTA_ERR_ARGUMENT, "plan and done must not be NULL");
     rota_request *request = persistent_request(plan);
@@ -147,6 +149,7 @@ rota_status rota_plan_test(rota_plan *plan, bool *done) {
 }
 
 rota_status rota_plan_wait(rota_plan *plan, int64_t timeout_ms) {
+    CHECK_KEEP_ERRNO;
     if (plan == NULL)
         return error_raise(ROTA_ERR_ARGUMENT, "plan is NULL");
     if (timeout_ms < 0)
@@ -160,5 +163,6 @@ rota_status rota_plan_wait(rota_plan *plan, int64_t timeout_ms) {
 }
 
 rota_status rota_plan_free(rota_plan *plan) {
+    CHECK_KEEP_ERRNO;
     return plan != NULL ? persistent_free(plan) : ROTA_OK;
 }

@@ -6,6 +6,7 @@
 
 rota_status rota_comm_split(rota_comm *comm, int color, int key, const char *name,
                             rota_comm **child, const rota_call *call) {
+    CHECK_KEEP_ERRNO;
     if (comm == NULL || child == NULL)
         return error_raise(ROTA_ERR_ARGUMENT, "comm and child must not be NULL");
     if (color < 0 && color != ROTA_COLOR_UNDEFINED)

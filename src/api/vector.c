@@ -116,8 +116,7 @@ static rota_status check_own(const rota_comm *comm, const struct call_args *args
                        sends ? "recv_counts" : "send_counts", counts[comm->rank]);
 }
 
-static rota_status check(rota_comm *comm, const struct call_args *args,
-                         const rota_call *call) {
+static rota_status check(rota_comm *comm, const struct call_args *args, const rota_call *call) {
     rota_status status = check_call(call, true);
     if (status == ROTA_OK)
         status = check_dtype(args->dtype);
