@@ -17,6 +17,7 @@ static const struct {
     {"run", command_run, "start the ranks of a program on this machine"},
     {"bench", bench_main, "measure and check collective operations"},
     {"verify", command_verify, "prove algorithms and schedule files"},
+    {"doctor", command_doctor, "look for what is wrong: here, or with a job by its recordings"},
     {"info", command_info, "show version, machine, transports, algorithms and settings"},
 };
 

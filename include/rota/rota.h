@@ -4,12 +4,14 @@
 
 #include <rota/collectives.h>
 #include <rota/comm.h>
+#include <rota/doctor.h>
 #include <rota/group.h>
 #include <rota/info.h>
 #include <rota/memory.h>
 #include <rota/operator.h>
 #include <rota/p2p.h>
 #include <rota/plan.h>
+#include <rota/recording.h>
 #include <rota/request.h>
 #include <rota/schedule.h>
 #include <rota/status.h>
