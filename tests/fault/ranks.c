@@ -181,6 +181,13 @@ void kit_job_run(struct kit_job *job, int64_t limit_ms) {
     kit_job_wait(job, limit_ms);
 }
 
+void kit_job_end(struct kit_job *job) {
+    for (int r = 0; r < job->nranks; r++)
+        close(job->outcomes[r].output);
+    munmap(job->meeting, sizeof(*job->meeting));
+    job->outcomes = NULL;
+}
+
 const char *kit_said(const struct kit_job *job, int rank) {
     int file = job->outcomes[rank].output;
     off_t length = lseek(file, 0, SEEK_END);
