@@ -78,7 +78,7 @@ void bench_buffers_fill(struct bench_session *session, const struct bench_case *
 static void wrong_show(const struct bench_session *session, const struct bench_case *row,
                        enum layout_buffer buffer, size_t index, const unsigned char *found,
                        const unsigned char *expected) {
-    char what[192], words[2][2 * 8 + 1];
+    char what[192], words[2][2 * 16 + 1];
     size_t element = rota_dtype_size(row->dtype);
     bench_case_describe(row, what, sizeof(what));
     for (size_t b = 0; b < element; b++) { /* little endian: the last byte is the first digit */

@@ -4,8 +4,50 @@
 #include <math.h>
 #include <string.h>
 
+enum number_class number_class(rota_dtype dtype) {
+    switch (dtype) {
+    case ROTA_FLOAT16:
+    case ROTA_BFLOAT16:
+    case ROTA_FLOAT32:
+    case ROTA_FLOAT64:
+    case ROTA_FLOAT8_E4M3:
+    case ROTA_FLOAT8_E5M2:
+        return NUMBER_FLOAT;
+    case ROTA_COMPLEX64:
+    case ROTA_COMPLEX128:
+        return NUMBER_COMPLEX;
+    case ROTA_BOOL:
+        return NUMBER_TRUTH;
+    case ROTA_FLOAT32_INT32:
+    case ROTA_FLOAT64_INT32:
+        return NUMBER_FLOAT_PAIR;
+    case ROTA_INT32_INT32:
+    case ROTA_INT64_INT64:
+        return NUMBER_INTEGER_PAIR;
+    default:
+        return NUMBER_INTEGER;
+    }
+}
+
 bool number_is_float(rota_dtype dtype) {
-    return dtype >= ROTA_FLOAT16 && dtype <= ROTA_FLOAT64;
+    return number_class(dtype) == NUMBER_FLOAT;
+}
+
+rota_dtype number_part(rota_dtype dtype) {
+    switch (dtype) {
+    case ROTA_COMPLEX64:
+    case ROTA_FLOAT32_INT32:
+        return ROTA_FLOAT32;
+    case ROTA_COMPLEX128:
+    case ROTA_FLOAT64_INT32:
+        return ROTA_FLOAT64;
+    case ROTA_INT32_INT32:
+        return ROTA_INT32;
+    case ROTA_INT64_INT64:
+        return ROTA_INT64;
+    default:
+        return dtype;
+    }
 }
 
 bool number_is_signed(rota_dtype dtype) {
@@ -52,6 +94,14 @@ double number_from_bits(uint64_t bits, rota_dtype dtype) {
         return from_narrow((uint32_t)bits & 0xffff, 8, 7);
     case ROTA_FLOAT32:
         return from_narrow((uint32_t)bits, 8, 23);
+    case ROTA_FLOAT8_E5M2:
+        return from_narrow((uint32_t)bits & 0xff, 5, 2);
+    case ROTA_FLOAT8_E4M3: /* no infinity: the highest exponent is one more binade */
+        if ((bits & 0x7f) == 0x7f)
+            bits &= 0xfe;
+        value = (bits & 0x78) == 0x78 ? 256 + 32 * (double)(bits & 7)
+                                      : from_narrow((uint32_t)bits & 0x7f, 4, 3);
+        return bits & 0x80 ? -value : value;
     default:
         if ((bits >> 52 & 0x7ff) == 0x7ff)
             bits &= (uint64_t)0xfff << 52;
@@ -64,17 +114,32 @@ bool number_less(double a, double b) {
     return a < b || (a == b && signbit(a) && !signbit(b));
 }
 
-/* Half precision from double, one rounding: scale so that the unit in the last place is 1, round
- * to nearest even (the default rounding of rint), scale back into the field. */
+/* From double, one rounding, of a magnitude that does not overflow: scale so that the unit in the
+ * last place is 1, round to nearest even (the default rounding of rint), scale back into the field.
+ * `least` is the exponent of the least normal number. */
+static uint32_t to_narrow(double magnitude, int least, int fraction_bits) {
+    int exponent = magnitude < ldexp(1, least) ? least : ilogb(magnitude);
+    uint32_t units = (uint32_t)rint(ldexp(magnitude, fraction_bits - exponent));
+    /* units carries the implied bit of normal numbers into the exponent field. */
+    return ((uint32_t)(exponent - least) << fraction_bits) + units;
+}
+
 static uint16_t to_half(double value) {
     uint16_t sign = signbit(value) ? 0x8000 : 0;
     double magnitude = fabs(value);
-    if (magnitude >= 65520)
-        return sign | 0x7c00;
-    int exponent = magnitude < 0x1p-14 ? -14 : ilogb(magnitude);
-    uint32_t units = (uint32_t)rint(ldexp(magnitude, 10 - exponent));
-    /* units carries the implied bit of normal numbers into the exponent field. */
-    return (uint16_t)(sign | (((uint32_t)(exponent + 14) << 10) + units));
+    return (uint16_t)(sign | (magnitude >= 65520 ? 0x7c00 : to_narrow(magnitude, -14, 10)));
+}
+
+static uint8_t to_e5m2(double value) {
+    uint8_t sign = signbit(value) ? 0x80 : 0;
+    double magnitude = fabs(value);
+    return (uint8_t)(sign | (magnitude >= 61440 ? 0x7c : to_narrow(magnitude, -14, 2)));
+}
+
+static uint8_t to_e4m3(double value) {
+    uint8_t sign = signbit(value) ? 0x80 : 0;
+    double magnitude = fabs(value);
+    return magnitude > 464 ? 0x7f : (uint8_t)(sign | to_narrow(magnitude, -6, 3));
 }
 
 static uint16_t to_bfloat(float value) {
@@ -90,6 +155,10 @@ void number_encode_floats(const double *values, size_t count, rota_dtype dtype, 
             ((double *)data)[i] = values[i];
         } else if (dtype == ROTA_FLOAT32) {
             ((float *)data)[i] = single;
+        } else if (dtype == ROTA_FLOAT8_E4M3) {
+            ((uint8_t *)data)[i] = to_e4m3(values[i]);
+        } else if (dtype == ROTA_FLOAT8_E5M2) {
+            ((uint8_t *)data)[i] = to_e5m2(values[i]);
         } else {
             ((uint16_t *)data)[i] = dtype == ROTA_FLOAT16 ? to_half(values[i]) : to_bfloat(single);
         }
@@ -104,7 +173,43 @@ void number_encode_integers(const uint64_t *values, size_t count, size_t element
             ((uint16_t *)data)[i] = (uint16_t)values[i];
         else if (element == 4)
             ((uint32_t *)data)[i] = (uint32_t)values[i];
-        else
+        else if (element == 8)
             ((uint64_t *)data)[i] = values[i];
+        else
+            ((rota_int64_int64 *)data)[i] =
+                (rota_int64_int64){(int64_t)values[i], (int64_t)~values[i]};
+    }
+}
+
+void number_encode_complex(const double *real, const double *imaginary, size_t count,
+                           rota_dtype dtype, void *data) {
+    for (size_t i = 0; i < count; i++) {
+        const double parts[] = {real[i], imaginary[i]};
+        number_encode_floats(parts, 2, number_part(dtype),
+                             (char *)data + i * rota_dtype_size(dtype));
+    }
+}
+
+void number_encode_float_pairs(const double *values, const uint64_t *indices, size_t count,
+                               rota_dtype dtype, void *data) {
+    for (size_t i = 0; i < count; i++) {
+        if (dtype == ROTA_FLOAT32_INT32)
+            ((rota_float32_int32 *)data)[i] =
+                (rota_float32_int32){(float)values[i], (int32_t)indices[i]};
+        else
+            ((rota_float64_int32 *)data)[i] =
+                (rota_float64_int32){.value = values[i], .index = (int32_t)indices[i]};
+    }
+}
+
+void number_encode_integer_pairs(const uint64_t *values, const uint64_t *indices, size_t count,
+                                 rota_dtype dtype, void *data) {
+    for (size_t i = 0; i < count; i++) {
+        if (dtype == ROTA_INT32_INT32)
+            ((rota_int32_int32 *)data)[i] =
+                (rota_int32_int32){(int32_t)values[i], (int32_t)indices[i]};
+        else
+            ((rota_int64_int64 *)data)[i] =
+                (rota_int64_int64){(int64_t)values[i], (int64_t)indices[i]};
     }
 }

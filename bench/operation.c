@@ -62,9 +62,9 @@ const struct bench_operation *bench_operation_at(int index) {
     return index >= 0 && (size_t)index < OPERATION_COUNT ? &operations[index] : NULL;
 }
 
-bool bench_operation_has(const struct bench_operation *operation, rota_op op) {
+bool bench_operation_has(const struct bench_operation *operation, rota_op op, rota_dtype dtype) {
     bool scans = operation->shape == BENCH_SCAN || operation->shape == BENCH_EXCLUSIVE_SCAN;
-    return !scans || op != ROTA_AVG;
+    return !operation->reduces || (rota_op_accepts(op, dtype) && (!scans || op != ROTA_AVG));
 }
 
 /* Never more than nranks * count in all. */

@@ -34,7 +34,7 @@ struct bench_operation {
 };
 
 /* Whether the operation has this operator: there is no average of some of the ranks. */
-bool bench_operation_has(const struct bench_operation *operation, rota_op op);
+bool bench_operation_has(const struct bench_operation *operation, rota_op op, rota_dtype dtype);
 
 /* The operation of that name, also in nccl-tests' spelling and with _perf behind; NULL: none. */
 const struct bench_operation *bench_operation_find(const char *name);

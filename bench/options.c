@@ -38,7 +38,8 @@ static const struct argp_option help[] = {
     {"stepbytes", 'i', "BYTES", 0, "from one size to the next by so much", 2},
     {"stepfactor", 'f', "F", 0, "from one size to the next by this factor (4)", 2},
     {"datatype", 'd', "TYPE|all", 0, "element type (float)", 2},
-    {"op", 'o', "OP|all", 0, "operator: sum, prod, min, max, avg (sum)", 2},
+    {"op", 'o', "OP|all", 0,
+     "operator: sum, prod, min, max, avg, bitwise_and, logical_or, minloc ... (sum)", 2},
     {"root", 'r', "R|all", 0, "root of the operations that have one (0)", 2},
     {"transport", KEY_TRANSPORT, "T", 0, "ROTA_TRANSPORT for this run, as shm or tcp", 2},
     {"algorithm", KEY_ALGORITHM, "A|all", 0, "use this algorithm, or each in turn", 2},
@@ -65,7 +66,9 @@ static void dtypes_parse(struct bench_options *options, const char *value) {
         return;
     }
     if (rota_dtype_parse(value, &options->dtypes[0]))
-        cli_fail(command, "-d expects all or a type as int8, uint32, half, bfloat16, float, not %s",
+        cli_fail(command,
+                 "-d expects all or a type as int8, half, bfloat16, float, float8_e4m3, complex64, "
+                 "bool or int32_int32, not %s",
                  cli_quote(value, quoted));
     options->dtype_count = 1;
 }
@@ -79,7 +82,9 @@ static void ops_parse(struct bench_options *options, const char *value) {
         return;
     }
     if (rota_op_parse(value, &options->ops[0]))
-        cli_fail(command, "-o expects all, sum, prod, min, max or avg, not %s",
+        cli_fail(command,
+                 "-o expects all, sum, prod, min, max, avg, bitwise_and, logical_or, minloc or "
+                 "another operator, not %s",
                  cli_quote(value, quoted));
     options->op_count = 1;
 }

@@ -26,7 +26,7 @@ struct pattern_tile {
     rota_op op; /* PATTERN_NO_OP: data are only moved */
     int nranks;
     int origin; /* rank whose input it is, or one of: */
-    _Alignas(64) unsigned char bytes[PATTERN_TILE * 8];
+    _Alignas(64) unsigned char bytes[PATTERN_TILE * 16];
 };
 #define PATTERN_RESULT (-1)
 #define PATTERN_POISONED (-2)

@@ -144,8 +144,11 @@ static rota_status types_run(struct bench_session *session, struct bench_case *r
         for (int o = 0; o < ops && status == ROTA_OK; o++) {
             row->dtype = options->dtypes[d];
             row->op = options->ops[o];
-            if (bench_operation_has(row->operation, row->op))
+            if (bench_operation_has(row->operation, row->op, row->dtype))
                 status = roots_run(session, row);
+            else if (dtypes == 1 && ops == 1 && session->rank == 0 && options->table)
+                printf("# %s has no %s of %s\n", row->operation->name, bench_case_op_name(row),
+                       bench_case_dtype_name(row));
         }
     return status;
 }

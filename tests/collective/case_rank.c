@@ -211,8 +211,11 @@ static bool check(const struct side *side, const struct area *area, char *text, 
     bool data = at >= area->begin && at < area->bytes - RED_ZONE;
     uint64_t got = 0, want = 0;
     size_t element = data ? (at - area->begin) / side->element * side->element + area->begin : at;
-    memcpy(&got, area->image + element, data ? side->element : 1);
-    memcpy(&want, area->expected + element, data ? side->element : 1);
+    if (side->element > sizeof(got) && data) /* the half of it that is wrong */
+        element += (at - element) / sizeof(got) * sizeof(got);
+    size_t shown = !data ? 1 : side->element < sizeof(got) ? side->element : sizeof(got);
+    memcpy(&got, area->image + element, shown);
+    memcpy(&want, area->expected + element, shown);
     snprintf(text, size,
              "rank %d: %zu bytes of the %s buffer%s are wrong, the first in %s %zd: %#llx, "
              "expected %#llx",

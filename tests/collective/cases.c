@@ -15,11 +15,27 @@ static bool reduces(rota_kind kind) {
            kind == ROTA_KIND_EXCLUSIVE_SCAN;
 }
 
-/* Operators are numbered so that the last one, the average, is left out: scans have none. */
-static uint64_t ops_of(rota_kind kind) {
-    if (kind == ROTA_KIND_SCAN || kind == ROTA_KIND_EXCLUSIVE_SCAN)
-        return ROTA_AVG;
-    return reduces(kind) ? ROTA_OP_COUNT : 1;
+/* Whether the kind reduces elements of the type by the operator; averages have no scan. */
+static bool means_something(rota_kind kind, rota_dtype dtype, rota_op op) {
+    bool scans = kind == ROTA_KIND_SCAN || kind == ROTA_KIND_EXCLUSIVE_SCAN;
+    return rota_op_accepts(op, dtype) && !(scans && op == ROTA_AVG);
+}
+
+/* Types, or pairs of a type and an operator that it has; *at is how many of them to pass by. */
+static uint64_t walk_types(rota_kind kind, uint64_t *at, struct matrix_case *test) {
+    uint64_t count = 0;
+    for (rota_dtype dtype = 0; dtype < ROTA_DTYPE_COUNT; dtype++) {
+        for (rota_op op = 0; op < (reduces(kind) ? ROTA_OP_COUNT : 1); op++) {
+            if (reduces(kind) && !means_something(kind, dtype, op))
+                continue;
+            if (at != NULL && count == *at) {
+                test->dtype = dtype;
+                test->op = op;
+            }
+            count++;
+        }
+    }
+    return count;
 }
 
 static bool rooted(rota_kind kind) {
@@ -87,25 +103,23 @@ static uint64_t algorithm_digits(const struct matrix_options *options, rota_kind
 }
 
 struct radices {
-    uint64_t dtypes, ops, roots, counts, places, algorithms;
+    uint64_t types, roots, counts, places, algorithms;
 };
 
 static struct radices radices_of(const struct matrix_options *options, rota_kind kind, int nranks) {
-    struct radices radices = {.dtypes = ROTA_DTYPE_COUNT,
-                              .ops = ops_of(kind),
+    struct radices radices = {.types = walk_types(kind, NULL, NULL),
                               .roots = rooted(kind) ? (uint64_t)nranks : 1,
                               .counts = COUNTS,
                               .places = kind == ROTA_KIND_SEND ? 1 : MATRIX_PLACES,
                               .algorithms = algorithm_digits(options, kind, nranks)};
     if (kind == ROTA_KIND_BARRIER)
-        radices.dtypes = radices.counts = radices.places = 1;
+        radices.types = radices.counts = radices.places = 1;
     return radices;
 }
 
 uint64_t cases_of_kind(const struct matrix_options *options, rota_kind kind, int nranks) {
     struct radices radices = radices_of(options, kind, nranks);
-    return radices.dtypes * radices.ops * radices.roots * radices.counts * radices.places *
-           radices.algorithms;
+    return radices.types * radices.roots * radices.counts * radices.places * radices.algorithms;
 }
 
 static uint64_t take_digit(uint64_t *rest, uint64_t radix) {
@@ -119,8 +133,8 @@ struct matrix_case case_at(const struct matrix_options *options, rota_kind kind,
     struct radices radices = radices_of(options, kind, nranks);
     struct matrix_case test = {.index = index, .kind = kind, .nranks = nranks};
     uint64_t rest = index;
-    test.dtype = (rota_dtype)take_digit(&rest, radices.dtypes);
-    test.op = (rota_op)take_digit(&rest, radices.ops);
+    uint64_t type = take_digit(&rest, radices.types);
+    walk_types(kind, &type, &test);
     test.root = (int)take_digit(&rest, radices.roots);
     test.count = count_at(options, kind, nranks, rota_dtype_size(test.dtype),
                           take_digit(&rest, radices.counts));

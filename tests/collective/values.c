@@ -83,11 +83,78 @@ static void store_nan(rota_dtype dtype, bool canonical, void *element) {
     memcpy(element, &pattern, size); /* little-endian */
 }
 
+static bool is_complex(rota_dtype dtype) {
+    return dtype == ROTA_COMPLEX64 || dtype == ROTA_COMPLEX128;
+}
+
+/* Those that the numbers above are made for; what came later is compared with the reference. */
+static bool is_plain(rota_dtype dtype, rota_op op) {
+    return dtype <= ROTA_FLOAT64 && op <= ROTA_AVG;
+}
+
+/* A product of powers of 2 + i and of units is exact and has no part that is zero, whose sign would
+ * depend on the order. The first rank is in every product that is asked for. */
+static void complex_input(rota_dtype dtype, rota_op op, uint64_t random, int rank, void *element) {
+    double parts[2] = {float_input(op, random), float_input(op, value_mix(random))};
+    if (op == ROTA_PROD) {
+        double sign = (random >> 8) % 2 == 0 ? 1 : -1;
+        bool turned = (random >> 9) % 2 == 0 && rank < 8;
+        parts[0] = rank >= 8 ? sign : turned ? -sign : 2 * sign;
+        parts[1] = rank >= 8 ? 0 : turned ? 2 * sign : sign;
+    }
+    float singles[2] = {(float)parts[0], (float)parts[1]};
+    memcpy(element, dtype == ROTA_COMPLEX64 ? (void *)singles : (void *)parts,
+           rota_dtype_size(dtype));
+}
+
+/* Small enough for sums that are rounded to the type at every step. */
+static void float8_input(rota_dtype dtype, rota_op op, uint64_t random, void *element) {
+    double value = op == ROTA_PROD ? ldexp(random % 2 == 0 ? 1 : -1, (int)(random / 2 % 3) - 1)
+                                   : (double)(random % 3) - 1;
+    if (random / 8 % 64 == 0)
+        value = random / 512 % 2 == 0 ? (double)NAN : -0.0;
+    uint8_t number =
+        dtype == ROTA_FLOAT8_E4M3 ? reference_e4m3_round(value) : reference_e5m2_round(value);
+    memcpy(element, &number, sizeof(number));
+}
+
+static void later_input(rota_dtype dtype, rota_op op, uint64_t random, int rank, void *element) {
+    if (is_complex(dtype)) {
+        complex_input(dtype, op, random, rank, element);
+    } else if (dtype == ROTA_FLOAT8_E4M3 || dtype == ROTA_FLOAT8_E5M2) {
+        float8_input(dtype, op, random, element);
+    } else {
+        bits sample = reference_sample(dtype, op, false, &random);
+        memcpy(element, &sample, rota_dtype_size(dtype));
+    }
+}
+
+static void later_expected(rota_dtype dtype, rota_op op, uint64_t salt, int nranks, size_t index,
+                           void *element) {
+    _Alignas(16) unsigned char inputs[VALUE_MAX_RANKS][16];
+    struct reduce_operand operands[VALUE_MAX_RANKS];
+    for (int rank = 0; rank < nranks; rank++) {
+        later_input(dtype, op, draw(salt, rank, index), rank, inputs[rank]);
+        operands[rank] = (struct reduce_operand){.data = inputs[rank]};
+    }
+    bits value = reference_reduce(dtype, op, nranks, operands, (size_t)nranks, 0, true);
+    memcpy(element, &value, rota_dtype_size(dtype));
+}
+
 void value_input(rota_dtype dtype, rota_op op, uint64_t salt, int rank, size_t index,
                  void *element) {
     uint64_t random = draw(salt, rank, index);
-    if (op == VALUE_MOVED || dtype < ROTA_FLOAT16) {
-        uint64_t pattern = op == VALUE_MOVED ? random : integer_input(dtype, op, random);
+    if (op == VALUE_MOVED) {
+        const uint64_t patterns[] = {random, value_mix(random)};
+        memcpy(element, patterns, rota_dtype_size(dtype));
+        return;
+    }
+    if (!is_plain(dtype, op)) {
+        later_input(dtype, op, random, rank, element);
+        return;
+    }
+    if (dtype < ROTA_FLOAT16) {
+        uint64_t pattern = integer_input(dtype, op, random);
         memcpy(element, &pattern, rota_dtype_size(dtype));
         return;
     }
@@ -143,6 +210,10 @@ static void expected_integer(rota_dtype dtype, rota_op op, uint64_t salt, int nr
 
 void value_expected(rota_dtype dtype, rota_op op, uint64_t salt, int nranks, size_t index,
                     void *element) {
+    if (!is_plain(dtype, op)) {
+        later_expected(dtype, op, salt, nranks, index, element);
+        return;
+    }
     if (dtype < ROTA_FLOAT16) {
         expected_integer(dtype, op, salt, nranks, index, element);
         return;

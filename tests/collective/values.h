@@ -8,6 +8,7 @@
 
 /* In place of an operator: the element is only moved, any bits will do. */
 #define VALUE_MOVED ROTA_OP_COUNT
+#define VALUE_MAX_RANKS 64
 
 uint64_t value_mix(uint64_t number);
 /* Writes element `index` of rank's input. */

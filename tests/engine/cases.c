@@ -157,7 +157,8 @@ static void odd_counts(const struct rank *rank) {
             if (name != NULL && !rota_algorithm_does(name, odd_kinds[k], rank->nranks))
                 continue;
             for (size_t count = 0; count <= 33; count++) {
-                rota_dtype dtype = (rota_dtype)(count + k * 5 + (size_t)(a + 1)) % ROTA_DTYPE_COUNT;
+                rota_dtype dtype =
+                    (rota_dtype)(count + k * 5 + (size_t)(a + 1)) % (ROTA_FLOAT64 + 1);
                 if (!odd_count(rank, odd_kinds[k], count, dtype, name))
                     return;
             }
@@ -169,7 +170,7 @@ static void odd_counts(const struct rank *rank) {
 
 static void every_type(const struct rank *rank) {
     for (size_t k = 0; k < sizeof(odd_kinds) / sizeof(odd_kinds[0]); k++)
-        for (rota_dtype dtype = 0; dtype < ROTA_DTYPE_COUNT; dtype++)
+        for (rota_dtype dtype = 0; dtype <= ROTA_FLOAT64; dtype++)
             if (!odd_count(rank, odd_kinds[k], 1, dtype, NULL) ||
                 !odd_count(rank, odd_kinds[k], 10007, dtype, NULL))
                 return;

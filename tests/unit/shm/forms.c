@@ -121,20 +121,22 @@ static void run_matrix(struct cluster *cluster, int rank, void *arg) {
     struct native_group *group = cluster_group(cluster, rank, 5, matrix->n);
     struct buffers buffers = {0};
     for (int r = 0; r < matrix->n; r++)
-        REQUIRE((buffers.send[r] = malloc(matrix->limit + 8)) != NULL);
-    buffers.recv = malloc(matrix->limit + 8 + 2 * GUARD);
-    buffers.before = malloc(matrix->limit + 8);
+        REQUIRE((buffers.send[r] = malloc(matrix->limit + 16)) != NULL);
+    buffers.recv = malloc(matrix->limit + 16 + 2 * GUARD);
+    buffers.before = malloc(matrix->limit + 16);
     REQUIRE(buffers.recv && buffers.before);
     struct shm_heap *heap = &shm_of(cluster->ranks[rank].transport)->heap;
     buffers.sends[0] = buffers.send[rank];
     buffers.recvs[0] = buffers.recv;
-    buffers.sends[1] = shm_heap_allocate(heap, matrix->limit + 8);
-    buffers.recvs[1] = shm_heap_allocate(heap, matrix->limit + 8 + 2 * GUARD);
+    buffers.sends[1] = shm_heap_allocate(heap, matrix->limit + 16);
+    buffers.recvs[1] = shm_heap_allocate(heap, matrix->limit + 16 + 2 * GUARD);
     REQUIRE(buffers.sends[1] && buffers.recvs[1]);
     uint64_t number = 0, state = 4711;
     for (rota_dtype dtype = 0; dtype < ROTA_DTYPE_COUNT; dtype++)
         for (rota_op op = 0; op < ROTA_OP_COUNT; op++) {
             struct reduce_spec spec;
+            if (!rota_op_accepts(op, dtype))
+                continue;
             REQUIRE(reduce_spec_init(&spec, dtype, op, matrix->n, cpu_isa_best()) == ROTA_OK);
             for (int round = 0; round < matrix->rounds; round++) {
                 /* Sizes of all magnitudes, so that the form changes from call to call. */
