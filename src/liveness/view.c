@@ -51,7 +51,7 @@ struct view {
     int64_t until, trouble; /* of the state; since when a decision is wanted, 0: none is */
     int coordinator;        /* WAITING: for whom */
     uint32_t highest_round; /* seen in this epoch */
-    int repeated;           /* ballots that waited for silent members */
+    uint8_t *missed;        /* per rank: ballots in a row that it did not answer */
     struct view_ballot mine;
     struct ranks ballot_dead, answers; /* D; promises or acceptances */
     struct view_ballot best;           /* of the promises; round UINT32_MAX: decided there */
@@ -86,6 +86,7 @@ void view_destroy(struct view *view) {
     free(view->acceptors);
     free(view->removed_in);
     free(view->only_silent);
+    free(view->missed);
     free(view);
 }
 
@@ -102,11 +103,12 @@ struct view *view_create(int nranks, int self, const struct view_times *times,
     view->removed_in = malloc((size_t)nranks * sizeof *view->removed_in);
     view->reasons = calloc((size_t)nranks, sizeof *view->reasons);
     view->only_silent = calloc((size_t)nranks, sizeof *view->only_silent);
+    view->missed = calloc((size_t)nranks, sizeof *view->missed);
     bool made = view->acceptors != NULL && view->removed_in != NULL && view->reasons != NULL &&
-                view->only_silent != NULL && ranks_init(&view->members, nranks) &&
-                ranks_init(&view->dead, nranks) && ranks_init(&view->suspected, nranks) &&
-                ranks_init(&view->heard, nranks) && ranks_init(&view->scratch, nranks) &&
-                ranks_init(&view->accepted_failed, nranks) &&
+                view->only_silent != NULL && view->missed != NULL &&
+                ranks_init(&view->members, nranks) && ranks_init(&view->dead, nranks) &&
+                ranks_init(&view->suspected, nranks) && ranks_init(&view->heard, nranks) &&
+                ranks_init(&view->scratch, nranks) && ranks_init(&view->accepted_failed, nranks) &&
                 ranks_init(&view->ballot_dead, nranks) && ranks_init(&view->answers, nranks) &&
                 ranks_init(&view->proposal_failed, nranks);
     if (!made) {
@@ -194,7 +196,6 @@ static void send_decision(struct view *view, int to, uint32_t epoch) {
     struct view_message message = {.type = VIEW_DECIDE,
                                    .epoch = epoch,
                                    .ballot = view->acceptors[epoch].accepted,
-                                   .dead = &view->dead,
                                    .value = &value};
     send_to(view, to, &message);
 }
@@ -310,7 +311,6 @@ static void apply(struct view *view, int64_t now) {
     view->epoch++;
     view->state = VIEW_IDLE;
     view->trouble = 0;
-    view->repeated = 0;
     view->highest_round = 0;
     if (out) {
         char text[VIEW_TEXT];
@@ -338,34 +338,31 @@ static void all_answered(struct view *view) {
         .type = VIEW_UNCHANGED, .epoch = view->epoch, .ballot = view->mine};
     view->state = VIEW_IDLE;
     view->trouble = 0;
-    view->repeated = 0;
     broadcast(view, &view->members, &message);
     ranks_copy(&view->scratch, &view->suspected);
     ranks_clear(&view->suspected);
     view->events.unchanged(view->events.context, &view->scratch);
 }
 
-/* Those who neither answered this ballot nor are dead fail, once they had their time. */
-static void check_promises(struct view *view, bool late, int64_t now) {
-    bool missing = false, unsuspected = false;
+/* Counts a ballot that ended without answers of some; whether one of them is to get another. */
+static bool be_patient(struct view *view, int64_t now) {
+    bool patient = false;
+    if (now >= view->trouble + view->times.isolation * 3 / 5)
+        return false; /* else this rank's own time is over, too */
     for
-        RANKS_EACH(&view->members, rank)
-    if (!ranks_has(&view->answers, rank) && !ranks_has(&view->ballot_dead, rank)) {
-        missing = true;
-        unsuspected |= !ranks_has(&view->suspected, rank);
-    }
-    if (missing && !late)
-        return;
-    bool quorum = is_quorum(view, &view->answers);
-    if (quorum && view->best.round != 0) {
-        propose(view, now);
-        return;
-    }
-    if (!quorum || (unsuspected && view->repeated + 1 < VIEW_PATIENCE)) {
-        view->repeated++;
-        start_ballot(view, now);
-        return;
-    }
+        RANKS_EACH(&view->members, rank) {
+            if (ranks_has(&view->answers, rank) || ranks_has(&view->ballot_dead, rank))
+                continue;
+            bool suspected = ranks_has(&view->suspected, rank);
+            if (view->missed[rank] < VIEW_PATIENCE)
+                view->missed[rank]++;
+            patient |= view->missed[rank] < (suspected ? VIEW_PATIENCE_SUSPECTED : VIEW_PATIENCE);
+        }
+    return patient;
+}
+
+/* What is to be decided, if nothing was accepted before: without those who did not answer. */
+static void propose_failed(struct view *view, int64_t now) {
     ranks_copy(&view->proposal_failed, &view->members);
     ranks_subtract(&view->proposal_failed, &view->answers);
     if (ranks_empty(&view->proposal_failed)) {
@@ -380,6 +377,22 @@ static void check_promises(struct view *view, bool late, int64_t now) {
     }
     describe_failed(view);
     propose(view, now);
+}
+
+static void check_promises(struct view *view, bool late, int64_t now) {
+    for
+        RANKS_EACH(&view->members, rank)
+    if (!late && !ranks_has(&view->answers, rank) && !ranks_has(&view->ballot_dead, rank))
+        return;
+    if (!is_quorum(view, &view->answers)) {
+        start_ballot(view, now);
+    } else if (view->best.round != 0) {
+        propose(view, now);
+    } else if (be_patient(view, now)) {
+        start_ballot(view, now);
+    } else {
+        propose_failed(view, now);
+    }
 }
 
 static void check_answers(struct view *view, bool late, int64_t now) {
@@ -415,13 +428,20 @@ static bool has_evidence(const struct view *view) {
     return false;
 }
 
+/* Who hears nothing takes over itself, the lower ranks first: asking one after the other would take
+ * too long when many are cut off. */
 static void wait_for(struct view *view, int coordinator, int64_t now) {
+    int64_t lower = 0;
+    for
+        RANKS_EACH(&view->members, rank)
+    lower += rank < view->self && rank != coordinator && !ranks_has(&view->dead, rank) &&
+             !ranks_has(&view->suspected, rank);
     view->state = VIEW_WAITING;
     view->coordinator = coordinator;
-    /* Not all at once. */
-    view->until = now + view->times.takeover + view->self % 8 * (view->times.takeover / 16);
+    view->until = now + view->times.takeover + 2 * view->times.takeover * lower / view->n;
     if (view->trouble == 0) {
         view->trouble = now;
+        memset(view->missed, 0, (size_t)view->n);
         ranks_clear(&view->heard);
     }
 }
@@ -546,7 +566,6 @@ static void on_accept(struct view *view, int from, const struct view_message *me
 
 static void on_decide(struct view *view, const struct view_message *message, int64_t now) {
     struct view_acceptor *acceptor = current(view);
-    merge_dead(view, message->dead);
     if (compare(message->ballot, acceptor->promised) < 0)
         return; /* the value comes by the ballot that was promised */
     acceptor->promised = acceptor->accepted = message->ballot;
@@ -642,10 +661,10 @@ static void receive_current(struct view *view, int from, const struct view_messa
 }
 
 void view_heard(struct view *view, int from, uint32_t epoch) {
-    if (view->isolated)
-        send_plain(view, from, VIEW_ISOLATED, view->epoch, (struct view_ballot){0, 0});
-    else if (epoch < view->epoch)
+    if (epoch < view->epoch)
         send_decision(view, from, epoch);
+    else if (view->isolated)
+        send_plain(view, from, VIEW_ISOLATED, view->epoch, (struct view_ballot){0, 0});
     else if (epoch > view->epoch)
         send_plain(view, from, VIEW_BEHIND, view->epoch, (struct view_ballot){0, 0});
 }
@@ -672,32 +691,30 @@ void view_receive(struct view *view, int from, const struct view_message *messag
     if (ranks_has(&view->dead, from) || from == view->self)
         return;
     if (message->type == VIEW_ISOLATED) {
-        view_evidence(view, from, true, ROTA_ERR_ISOLATED, "is isolated from the other ranks", now);
+        /* No proof: of earlier epochs it may know a decision, and act on it. */
+        view_evidence(view, from, false, ROTA_ERR_PEER, "is isolated from the other ranks", now);
         return;
     }
-    if (view->isolated) {
-        view_heard(view, from, epoch);
-        return;
-    }
-    if (epoch > view->epoch) {
+    if (epoch > view->epoch || (view->isolated && epoch == view->epoch)) {
         view_heard(view, from, epoch);
         return;
     }
     if (!is_sound(view, from, message))
         return;
+    ranks_add(&view->heard, from);
+    ranks_remove(&view->suspected, from); /* it answers */
+    view->missed[from] = 0;
     if (epoch < view->epoch) {
         if (message->type == VIEW_PREPARE)
             on_prepare(view, from, message, now);
         else if (message->type == VIEW_ACCEPT)
             on_accept(view, from, message, now);
-        else
-            view_heard(view, from, epoch);
-        if (view->state == VIEW_IDLE)
+        else if (message->type == VIEW_EVIDENCE || message->type == VIEW_BEHIND)
+            send_decision(view, from, epoch);
+        if (view->state == VIEW_IDLE && !view->isolated)
             begin(view, now); /* it may know of deaths */
         return;
     }
-    ranks_add(&view->heard, from);
-    ranks_remove(&view->suspected, from); /* it answers */
     receive_current(view, from, message, now);
 }
 
@@ -757,7 +774,7 @@ void view_tick(struct view *view, int64_t now) {
             if (view->reasons[view->coordinator] == NULL)
                 view->only_silent[view->coordinator] = true;
         }
-        begin(view, now);
+        start_ballot(view, now);
         break;
     case VIEW_COLLECTING:
         start_ballot(view, now);

@@ -24,7 +24,7 @@ enum view_message_type {
     VIEW_DECIDE,
     VIEW_UNCHANGED, /* all answered: nobody failed */
     VIEW_BEHIND,    /* the sender lacks the decisions since its epoch */
-    VIEW_ISOLATED,  /* the sender has given up for good: as good as dead */
+    VIEW_ISOLATED,  /* the sender has given up, for good */
     VIEW_MESSAGE_TYPES
 };
 
@@ -39,7 +39,7 @@ struct view_message {
     enum view_message_type type;
     uint32_t epoch; /* of the view that is to be replaced */
     struct view_ballot ballot;
-    const struct ranks *dead;       /* PREPARE, PROMISE, ACCEPT, DECIDE */
+    const struct ranks *dead;       /* PREPARE, PROMISE, ACCEPT */
     struct view_ballot accepted;    /* PROMISE */
     bool decided;                   /* PROMISE: `value` is */
     const struct view_value *value; /* PROMISE (NULL: nothing accepted), ACCEPT, DECIDE */
@@ -61,12 +61,13 @@ struct view_events {
     void (*name)(void *context, int rank, char *text, size_t size);
 };
 
-/* Nanoseconds. The time a silent member gets: one ballot when it was suspected already,
- * VIEW_PATIENCE ballots when not: a busy machine is no failure. */
+/* Nanoseconds. A silent member fails after some ballots, fewer when it was suspected before: a busy
+ * machine is no failure. */
+#define VIEW_PATIENCE 4
+#define VIEW_PATIENCE_SUSPECTED 2
 struct view_times {
     int64_t collect, ballot, takeover, isolation;
 };
-#define VIEW_PATIENCE 4
 
 struct view;
 
