@@ -191,13 +191,15 @@ static void print_camp(const struct doctor *doctor, int comm_index, const rota_r
     const char *word = camp.rank_count == 1 ? "rank" : "ranks";
     describe_call(&camp.call, call, sizeof(call));
     if (!camp.absent) {
-        const char *doing = camp.running == 0 ? (camp.rank_count == 1 ? "has ended" : "have ended")
-                            : camp.rank_count == 1 ? "is in"
-                                                   : "are in";
+        bool one = camp.rank_count == 1;
+        const char *doing = camp.running > 0  ? (one ? "is in" : "are in")
+                            : camp.failed > 0 ? "failed in"
+                                              : (one ? "has ended" : "have ended");
         printf("  %s %s %s %s%s\n", word, ranks, doing, call,
                camp.running > 0 ? since(doctor, doctor->list[0], camp.begun_ns, length) : "");
-        if (camp.running > 0 && camp.running < camp.rank_count)
-            printf("    %d of them have ended it already\n", camp.rank_count - camp.running);
+        int through = camp.rank_count - camp.running - camp.failed;
+        if (camp.running + camp.failed > 0 && through > 0)
+            printf("    %d of them ended it well\n", through);
         return;
     }
     printf("  %s %s %s not called #%llu", word, ranks, camp.rank_count == 1 ? "has" : "have",
@@ -232,7 +234,7 @@ static void print_comm(struct doctor *doctor, int index) {
         printf("all have begun call #%llu\n", sequence);
         break;
     case ROTA_RECORDED_WAITING:
-        printf("INCOMPLETE: call #%llu is waited in\n", sequence);
+        printf("INCOMPLETE: not all have begun call #%llu\n", sequence);
         doctor->bad = true;
         break;
     default:
@@ -293,8 +295,9 @@ static void print_waits(const struct doctor *doctor) {
         if (rota_recording_wait(doctor->recording, i, &wait) != ROTA_OK)
             continue;
         describe_call(&wait.call, call, sizeof(call));
-        printf("  rank %d waits for rank %d in %s on %s%s\n", wait.waiter, wait.awaited, call,
-               wait.comm_name, since(doctor, wait.waiter, wait.call.begun_ns, length));
+        printf("  rank %d %s for rank %d in %s on %s%s\n", wait.waiter,
+               wait.call.running ? "waits" : "waited", wait.awaited, call, wait.comm_name,
+               wait.call.running ? since(doctor, wait.waiter, wait.call.begun_ns, length) : "");
     }
     if (doctor->info.wait_count > MOST)
         printf("  and %d more\n", doctor->info.wait_count - MOST);

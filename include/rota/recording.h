@@ -115,9 +115,11 @@ ROTA_API rota_status rota_recording_call(const rota_recording *recording, int ra
 
 typedef enum rota_recorded_state {
     ROTA_RECORDED_QUIET = 0,   /* all are through the same last call */
-    ROTA_RECORDED_APART = 1,   /* nobody is in a call; some have called more */
+    ROTA_RECORDED_APART = 1,   /* nobody is in a call; some have called
+                                    more */
     ROTA_RECORDED_RUNNING = 2, /* all members have begun the call */
-    ROTA_RECORDED_WAITING = 3, /* some are in a call that others have not begun */
+    ROTA_RECORDED_WAITING =
+        3, /* some are in a call, or have failed in it, that others have not begun */
     ROTA_RECORDED_DIVERGED = 4 /* ranks called different things under one number */
 } rota_recorded_state;
 
@@ -141,8 +143,9 @@ typedef struct rota_recorded_camp {
     bool absent;             /* they have not called; `call` is the last of the first of them, or
                                 has sequence 0 when it never called */
     rota_recorded_call call; /* of the first of them */
-    int rank_count, running;
-    int64_t begun_ns; /* the earliest stamp, 0: none */
+    int rank_count;
+    int running, failed; /* of them: are in it, and have failed in it */
+    int64_t begun_ns;    /* the earliest stamp, 0: none */
 } rota_recorded_camp;
 #define ROTA_RECORDED_CAMP_INIT ROTA_SIZED(rota_recorded_camp)
 /* Camps of a communicator, those that have called first; `ranks` gets the job ranks, at most
@@ -150,7 +153,7 @@ typedef struct rota_recorded_camp {
 ROTA_API rota_status rota_recording_camp(const rota_recording *recording, int comm_index, int index,
                                          rota_recorded_camp *camp, int *ranks, int capacity);
 
-/* A rank that is in a call which another has not joined. */
+/* A rank that is in a call which another has not joined, or that has failed in it. */
 typedef struct rota_recorded_wait {
     size_t size;
     int waiter, awaited; /* ranks */

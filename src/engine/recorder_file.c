@@ -17,9 +17,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A folder whose processes cannot be looked at from here (another host or container) counts as
- * running for this long after it was last written. */
-#define FOREIGN_SECONDS (7 * 24 * 3600)
+/* Of folders whose processes cannot be looked at from here (another host or container), and which
+ * therefore may be in use, this many times more are kept. */
+#define FOREIGN_FACTOR 4
 
 static int refuse(char *why, size_t size, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -263,48 +263,55 @@ static bool is_rank_name(const char *name) {
     return digits > 0 && strcmp(name + 5 + digits, ".rota") == 0;
 }
 
-/* Whether a rank's process may still write the file; notes when it was last written. */
-static bool may_live(int folder, const char *name, struct timespec *written) {
+/* Whether a rank's process may still write the file: 1, 0, or -1 when that cannot be told. Notes
+ * when it was last written. */
+static int may_live(int folder, const char *name, struct timespec *written) {
     static const struct record_head empty;
     struct record_head head = empty;
     int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     struct stat status;
     if (fd < 0)
-        return false;
-    bool whole = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
-                 pread(fd, &head, sizeof(head), 0) == (ssize_t)sizeof(head);
+        return 0;
+    if (fstat(fd, &status) != 0) {
+        close(fd);
+        return -1;
+    }
+    bool whole = S_ISREG(status.st_mode) &&
+                 pread(fd, &head, sizeof(head), 0) == (ssize_t)sizeof(head) &&
+                 head.magic == RECORD_MAGIC;
     close(fd);
     if (status.st_mtim.tv_sec > written->tv_sec ||
         (status.st_mtim.tv_sec == written->tv_sec && status.st_mtim.tv_nsec > written->tv_nsec))
         *written = status.st_mtim;
-    bool young = time(NULL) - status.st_mtim.tv_sec < FOREIGN_SECONDS;
-    if (!whole || head.magic != RECORD_MAGIC) /* perhaps just being made */
+    if (!whole) /* perhaps just being made */
         return time(NULL) - status.st_mtim.tv_sec < 60;
-    int lives = recorder_process_lives(&head);
-    return lives > 0 || (lives < 0 && young);
+    return recorder_process_lives(&head);
 }
 
-/* Whether a folder holds recordings alone, of ranks that run no more. */
-static bool is_over(int root, const char *name, struct timespec *written) {
+/* The same of a folder; 1 also for one that holds something else than recordings. */
+static int in_use(int root, const char *name, struct timespec *written) {
     int fd = openat(root, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     struct stat status;
     if (fd < 0)
-        return false;
+        return 1;
     DIR *folder = NULL;
     if (fstat(fd, &status) == 0 && status.st_uid == geteuid())
         folder = fdopendir(fd);
     if (folder == NULL) {
         close(fd);
-        return false;
+        return 1;
     }
     *written = status.st_mtim;
-    bool over = true;
+    int used = 0;
     const struct dirent *entry;
-    while (over && (entry = readdir(folder)) != NULL)
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            over = is_rank_name(entry->d_name) && !may_live(fd, entry->d_name, written);
+    while (used <= 0 && (entry = readdir(folder)) != NULL) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        int lives = is_rank_name(entry->d_name) ? may_live(fd, entry->d_name, written) : 1;
+        used = lives != 0 ? lives : used;
+    }
     closedir(folder);
-    return over;
+    return used;
 }
 
 static void remove_job(int root, const char *name) {
@@ -332,6 +339,13 @@ static int newest_first(const void *a, const void *b) {
     return strcmp(left->name, right->name);
 }
 
+static void remove_oldest(int root, struct old_job *jobs, int count, int keep) {
+    if (count > keep)
+        qsort(jobs, (size_t)count, sizeof(*jobs), newest_first);
+    for (int i = keep; i < count; i++)
+        remove_job(root, jobs[i].name);
+}
+
 void recorder_file_prune(const struct recorder_file *file, int keep) {
     int fd = open(file->root, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *root = fd >= 0 ? fdopendir(fd) : NULL;
@@ -347,18 +361,23 @@ void recorder_file_prune(const struct recorder_file *file, int keep) {
     while (jobs != NULL && count < MOST && (entry = readdir(root)) != NULL)
         if (is_job_name(entry->d_name) && strcmp(entry->d_name, file->folder) != 0)
             memcpy(jobs[count++].name, entry->d_name, sizeof(jobs->name));
-    int over = 0;
-    /* Only who finds many folders looks into them. */
-    for (int i = 0; count > keep && i < count; i++) {
+    /* Only who finds many folders looks into them. Those that are over go to the front of the
+     * table, those that may be in use to its end. */
+    int over = 0, foreign = 0;
+    for (int i = 0; count > keep && i < count - foreign; i++) {
         struct old_job job = jobs[i];
-        if (is_over(fd, job.name, &job.written))
+        int used = in_use(fd, job.name, &job.written);
+        if (used == 0) {
             jobs[over++] = job;
+        } else if (used < 0) {
+            foreign++;
+            jobs[i] = jobs[count - foreign];
+            jobs[count - foreign] = job;
+            i--;
+        }
     }
-    if (over > keep) {
-        qsort(jobs, (size_t)over, sizeof(*jobs), newest_first);
-        for (int i = keep; i < over; i++)
-            remove_job(fd, jobs[i].name);
-    }
+    remove_oldest(fd, jobs, over, keep);
+    remove_oldest(fd, jobs + count - foreign, foreign, keep * FOREIGN_FACTOR);
     free(jobs);
     closedir(root);
 }

@@ -5,6 +5,7 @@
 #include "engine/record_format.h"
 #include <limits.h>
 #include <rota/recording.h>
+#include <stdbool.h>
 
 struct recording_page {
     rota_recorded_page info;
@@ -63,9 +64,10 @@ rota_status recording_read_rank(int at, const char *name, int64_t now_ns,
 rota_status recording_merge(struct rota_recording *recording);
 rota_status recording_find_waits(struct rota_recording *recording);
 void recording_measure_skew(const struct rota_recording *recording, struct recording_comm *comm);
-/* The call of a page with this number, or NULL; its first that runs. */
+/* The call of a page with this number, or NULL. */
 const rota_recorded_call *recording_call_at(const struct recording_page *page, uint64_t sequence);
-const rota_recorded_call *recording_call_running(const struct recording_page *page);
+/* It runs, or has failed: for whom it waited then is as good to know. */
+bool recording_is_unfinished(const rota_recorded_call *call);
 
 void recording_free(struct rota_recording *recording);
 

@@ -14,11 +14,8 @@ const rota_recorded_call *recording_call_at(const struct recording_page *page, u
     return NULL;
 }
 
-const rota_recorded_call *recording_call_running(const struct recording_page *page) {
-    for (int i = 0; i < page->info.call_count; i++)
-        if (page->calls[i].running)
-            return &page->calls[i];
-    return NULL;
+bool recording_is_unfinished(const rota_recorded_call *call) {
+    return call->running || call->status != ROTA_OK;
 }
 
 static uint64_t last_sequence(const struct recording_page *page) {
@@ -150,7 +147,7 @@ static rota_status find_front(const struct recording_comm *comm, uint64_t *diffe
         first = all[i].sequence == all[first].sequence ? first : i;
         if (*differs == 0 && !same_call(all[first].page, all[first].call, all[i].page, all[i].call))
             *differs = all[i].sequence;
-        if (*runs == 0 && all[i].call->running)
+        if (*runs == 0 && recording_is_unfinished(all[i].call))
             *runs = all[i].sequence;
         *last = all[i].sequence;
     }
@@ -163,6 +160,7 @@ static void join_camp(rota_recorded_camp *camp, const rota_recorded_call *call) 
     if (call == NULL)
         return;
     camp->running += call->running;
+    camp->failed += !call->running && call->status != ROTA_OK;
     if (call->begun_ns != 0 && (camp->begun_ns == 0 || call->begun_ns < camp->begun_ns))
         camp->begun_ns = call->begun_ns;
 }

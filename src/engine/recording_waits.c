@@ -43,7 +43,7 @@ static rota_status add_member(struct rota_recording *recording, int comm_index, 
     const struct recording_member *self = &comm->members[member];
     const rota_recorded_call *call =
         self->page != NULL ? recording_call_at(self->page, comm->info.sequence) : NULL;
-    if (call == NULL || !call->running)
+    if (call == NULL || !recording_is_unfinished(call))
         return ROTA_OK;
     rota_status status = ROTA_OK;
     int absent = 0;
@@ -97,7 +97,7 @@ static bool is_met(const struct recording_page *theirs, int member,
     rota_kind other = call->kind == ROTA_KIND_SEND ? ROTA_KIND_RECV : ROTA_KIND_SEND;
     for (int c = 0; theirs != NULL && c < theirs->info.call_count; c++) {
         const rota_recorded_call *half = &theirs->calls[c];
-        if (half->running && half->kind == other && half->tag == call->tag &&
+        if (recording_is_unfinished(half) && half->kind == other && half->tag == call->tag &&
             (half->root == member || half->root < 0))
             return true;
     }
@@ -114,8 +114,9 @@ static rota_status add_messages(struct rota_recording *recording, const struct r
     rota_status status = ROTA_OK;
     for (int c = 0; status == ROTA_OK && c < page->info.call_count; c++) {
         const rota_recorded_call *call = &page->calls[c];
-        const struct recording_rank *peer =
-            call->running && call->root >= 0 ? rank_of(recording, page, call->root) : NULL;
+        const struct recording_rank *peer = recording_is_unfinished(call) && call->root >= 0
+                                                ? rank_of(recording, page, call->root)
+                                                : NULL;
         if (peer != NULL && peer != rank &&
             !is_met(messages_of(peer, &page->info, call->root), page->info.member, call))
             status = add_wait(recording, rank->info.rank, peer->info.rank, comm_index,
