@@ -131,6 +131,8 @@ void kit_rank_start(struct kit_job *job, int rank);
  * killed. */
 void kit_job_wait(struct kit_job *job, int64_t limit_ms);
 void kit_job_run(struct kit_job *job, int64_t limit_ms);
+/* The unique id that rank 0 made; NULL: not yet. */
+const rota_unique_id *kit_job_id(const struct kit_job *job);
 /* Gives back what a job holds, for cases that run many; its outcomes are gone. */
 void kit_job_end(struct kit_job *job);
 /* Every rank joined, got right results only, and ended of its own. */

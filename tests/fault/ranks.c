@@ -181,6 +181,10 @@ void kit_job_run(struct kit_job *job, int64_t limit_ms) {
     kit_job_wait(job, limit_ms);
 }
 
+const rota_unique_id *kit_job_id(const struct kit_job *job) {
+    return atomic_load(&job->meeting->made) > 0 ? &job->meeting->id : NULL;
+}
+
 void kit_job_end(struct kit_job *job) {
     for (int r = 0; r < job->nranks; r++)
         close(job->outcomes[r].output);
