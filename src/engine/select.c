@@ -85,6 +85,7 @@ struct wanted {
     rota_kind kind;
     int root;
     rota_numerics mode;
+    bool user; /* an operator of the caller's, which asks for the canonical tree in every mode */
     size_t element_size, partial_size;
     bool whole_blocks; /* every message must be one block from its origin to its destination */
 };
@@ -123,9 +124,10 @@ static const struct algorithm *refuse(const rota_comm *comm, const struct algori
                                       const struct wanted *wanted, const char *origin) {
     const char *hosts = comm->topology.ngroups > 1 ? " placed as they are" : "";
     error_raise(ROTA_ERR_UNSUPPORTED,
-                "%salgorithm %s does not keep the canonical tree of mode %s in %s on %d ranks%s",
-                origin, algorithm->name, rota_numerics_name(wanted->mode),
-                rota_kind_name(wanted->kind), comm->nranks, hosts);
+                "%salgorithm %s does not keep the canonical tree of %s%s in %s on %d ranks%s",
+                origin, algorithm->name, wanted->user ? "user operators" : "mode ",
+                wanted->user ? "" : rota_numerics_name(wanted->mode), rota_kind_name(wanted->kind),
+                comm->nranks, hosts);
     return NULL;
 }
 
@@ -161,14 +163,14 @@ static size_t agreed_bytes(const rota_comm *comm, const struct call_args *args) 
 const struct algorithm *select_algorithm(rota_comm *comm, const char *forced,
                                          const struct call_args *args,
                                          const struct reduce_spec *spec) {
-    /* An operator that asks for the canonical tree does so in every mode. Without an operator
-     * elements count as 8 bytes at least, so that all types are moved alike. */
+    /* Without an operator elements count as 8 bytes at least, so that all types are moved alike. */
     size_t element = rota_dtype_size(args->dtype);
     element = spec == NULL && element < 8 ? 8 : element;
     struct wanted wanted = {
         .kind = args->kind,
         .root = args->root,
         .mode = spec != NULL && spec->canonical ? ROTA_NUMERICS_REPRODUCIBLE : args->numerics,
+        .user = spec != NULL && spec->canonical,
         .element_size = element,
         .partial_size = spec != NULL ? numerics_partial_size(args->numerics, spec) : element,
         .whole_blocks = call_counts_are_local(args)};
