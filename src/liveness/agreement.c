@@ -151,10 +151,9 @@ static bool takes_part(const struct agreements *agreements, const struct instanc
 }
 
 static int coordinator_of(const struct agreements *agreements, const struct instance *instance) {
-    for
-        RANKS_EACH(&instance->participants, rank)
-    if (ranks_has(view_members(agreements->view), rank))
-        return rank;
+    RANKS_EACH (&instance->participants, rank)
+        if (ranks_has(view_members(agreements->view), rank))
+            return rank;
     return agreements->self;
 }
 
@@ -181,10 +180,9 @@ static void tell(struct agreements *agreements, const struct liveness_topic *top
                                            .result = value->ballot,
                                            .epoch = value->epoch,
                                            .failed = agreements->failed};
-    for
-        RANKS_EACH(participants, rank)
-    if (view_removed_before(agreements->view, rank, value->epoch))
-        agreements->failed[agreement.nfailed++] = rank;
+    RANKS_EACH (participants, rank)
+        if (view_removed_before(agreements->view, rank, value->epoch))
+            agreements->failed[agreement.nfailed++] = rank;
     agreements->events.agreed(agreements->events.context, &agreement);
 }
 
@@ -199,14 +197,12 @@ static void decided(struct agreements *agreements, struct instance *instance,
 
 static void check_accepted(struct agreements *agreements, struct instance *instance) {
     struct agreement_value value = instance->joins[agreements->self].value;
-    for
-        RANKS_EACH(&instance->participants, rank)
-    if (takes_part(agreements, instance, rank) && !ranks_has(&instance->accepted_by, rank))
-        return;
-    for
-        RANKS_EACH(&instance->participants, rank)
-    if (rank != agreements->self && takes_part(agreements, instance, rank))
-        send_message(agreements, &instance->topic, rank, AGREEMENT_DECIDED, NULL, &value);
+    RANKS_EACH (&instance->participants, rank)
+        if (takes_part(agreements, instance, rank) && !ranks_has(&instance->accepted_by, rank))
+            return;
+    RANKS_EACH (&instance->participants, rank)
+        if (rank != agreements->self && takes_part(agreements, instance, rank))
+            send_message(agreements, &instance->topic, rank, AGREEMENT_DECIDED, NULL, &value);
     decided(agreements, instance, &value);
 }
 
@@ -215,23 +211,22 @@ static bool combine(struct agreements *agreements, struct instance *instance,
                     struct agreement_value *value) {
     uint32_t epoch = view_epoch(agreements->view), best = AGREEMENT_NONE;
     *value = (struct agreement_value){.ballot = {.flags = UINT64_MAX}, .epoch = epoch};
-    for
-        RANKS_EACH(&instance->participants, rank) {
-            const struct join *join = &instance->joins[rank];
-            if (!takes_part(agreements, instance, rank))
-                continue;
-            if (!join->here || join->epoch != epoch)
-                return false;
-            if (join->accepted_epoch != AGREEMENT_NONE &&
-                (best == AGREEMENT_NONE || join->accepted_epoch > best)) {
-                best = join->accepted_epoch;
-                *value = join->value;
-            } else if (best == AGREEMENT_NONE) {
-                value->ballot.flags &= join->mine.flags;
-                if (value->ballot.highest < join->mine.highest)
-                    value->ballot.highest = join->mine.highest;
-            }
+    RANKS_EACH (&instance->participants, rank) {
+        const struct join *join = &instance->joins[rank];
+        if (!takes_part(agreements, instance, rank))
+            continue;
+        if (!join->here || join->epoch != epoch)
+            return false;
+        if (join->accepted_epoch != AGREEMENT_NONE &&
+            (best == AGREEMENT_NONE || join->accepted_epoch > best)) {
+            best = join->accepted_epoch;
+            *value = join->value;
+        } else if (best == AGREEMENT_NONE) {
+            value->ballot.flags &= join->mine.flags;
+            if (value->ballot.highest < join->mine.highest)
+                value->ballot.highest = join->mine.highest;
         }
+    }
     return true;
 }
 
@@ -251,10 +246,9 @@ static void check_joins(struct agreements *agreements, struct instance *instance
     ranks_clear(&instance->accepted_by);
     ranks_add(&instance->accepted_by, agreements->self);
     accept_here(agreements, instance, &value);
-    for
-        RANKS_EACH(&instance->participants, rank)
-    if (rank != agreements->self && takes_part(agreements, instance, rank))
-        send_message(agreements, &instance->topic, rank, AGREEMENT_ACCEPT, NULL, &value);
+    RANKS_EACH (&instance->participants, rank)
+        if (rank != agreements->self && takes_part(agreements, instance, rank))
+            send_message(agreements, &instance->topic, rank, AGREEMENT_ACCEPT, NULL, &value);
     check_accepted(agreements, instance);
 }
 
@@ -267,17 +261,15 @@ static void repeat(struct agreements *agreements, struct instance *instance) {
         send_message(agreements, &instance->topic, coordinator, AGREEMENT_JOIN, own, NULL);
         return;
     }
-    for
-        RANKS_EACH(&instance->participants, rank) {
-            const struct join *join = &instance->joins[rank];
-            if (rank == agreements->self || !takes_part(agreements, instance, rank))
-                continue;
-            if (instance->accepting && !ranks_has(&instance->accepted_by, rank))
-                send_message(agreements, &instance->topic, rank, AGREEMENT_ACCEPT, NULL,
-                             &own->value);
-            else if (!instance->accepting && (!join->here || join->epoch != epoch))
-                send_message(agreements, &instance->topic, rank, AGREEMENT_ASK, NULL, NULL);
-        }
+    RANKS_EACH (&instance->participants, rank) {
+        const struct join *join = &instance->joins[rank];
+        if (rank == agreements->self || !takes_part(agreements, instance, rank))
+            continue;
+        if (instance->accepting && !ranks_has(&instance->accepted_by, rank))
+            send_message(agreements, &instance->topic, rank, AGREEMENT_ACCEPT, NULL, &own->value);
+        else if (!instance->accepting && (!join->here || join->epoch != epoch))
+            send_message(agreements, &instance->topic, rank, AGREEMENT_ASK, NULL, NULL);
+    }
 }
 
 /* In the epoch that now is. May drop the instance. */
@@ -433,10 +425,9 @@ void agreements_each_peer(const struct agreements *agreements,
         if (!one->begun)
             continue;
         int coordinator = coordinator_of(agreements, one);
-        for
-            RANKS_EACH(&one->participants, rank)
-        if (rank != agreements->self && takes_part(agreements, one, rank) &&
-            (coordinator == agreements->self || rank == coordinator))
-            call(context, rank);
+        RANKS_EACH (&one->participants, rank)
+            if (rank != agreements->self && takes_part(agreements, one, rank) &&
+                (coordinator == agreements->self || rank == coordinator))
+                call(context, rank);
     }
 }

@@ -410,9 +410,8 @@ static void sweep(struct liveness *liveness, int64_t now) {
 
 static int list_ranks(struct liveness *liveness, const struct ranks *set) {
     int count = 0;
-    for
-        RANKS_EACH(set, rank)
-    liveness->list[count++] = rank;
+    RANKS_EACH (set, rank)
+        liveness->list[count++] = rank;
     return count;
 }
 
@@ -429,11 +428,10 @@ static void view_decided(void *context, const struct view_value *value) {
     struct liveness_verdict verdict = {
         .epoch = view_epoch(liveness->view), .failed = liveness->list, .status = value->status};
     snprintf(verdict.text, sizeof verdict.text, "%s", value->text);
-    for
-        RANKS_EACH(value->failed, rank) {
-            atomic_store_explicit(&liveness->removed[rank], 1, memory_order_relaxed);
-            forget_peer(liveness, rank);
-        }
+    RANKS_EACH (value->failed, rank) {
+        atomic_store_explicit(&liveness->removed[rank], 1, memory_order_relaxed);
+        forget_peer(liveness, rank);
+    }
     verdict.nfailed = list_ranks(liveness, value->failed);
     /* Partner: liveness_epoch; who sees the epoch sees who is removed. */
     atomic_store_explicit(&liveness->epoch, verdict.epoch, memory_order_release);
@@ -443,9 +441,8 @@ static void view_decided(void *context, const struct view_value *value) {
 
 static void view_unchanged(void *context, const struct ranks *suspected) {
     struct liveness *liveness = context;
-    for
-        RANKS_EACH(suspected, rank)
-    liveness->events.cleared(liveness->context, rank);
+    RANKS_EACH (suspected, rank)
+        liveness->events.cleared(liveness->context, rank);
 }
 
 static void view_isolated_here(void *context, const char *text, const struct ranks *unreached) {

@@ -54,7 +54,7 @@ static inline int ranks_next(const struct ranks *set, int from) {
     return set->n;
 }
 #define RANKS_EACH(set, rank)                                                                      \
-    (int rank = ranks_next((set), 0); rank < (set)->n; rank = ranks_next((set), rank + 1))
+    for (int rank = ranks_next((set), 0); rank < (set)->n; rank = ranks_next((set), rank + 1))
 static inline int ranks_count(const struct ranks *set) {
     int count = 0;
     for (size_t i = 0; i < ranks_words(set); i++)

@@ -165,10 +165,9 @@ static void send_evidence(struct view *view, int to, int peer) {
 /* To the members of `set` but oneself and the dead. */
 static void broadcast(struct view *view, const struct ranks *set,
                       const struct view_message *message) {
-    for
-        RANKS_EACH(set, rank)
-    if (rank != view->self && !ranks_has(&view->dead, rank))
-        send_to(view, rank, message);
+    RANKS_EACH (set, rank)
+        if (rank != view->self && !ranks_has(&view->dead, rank))
+            send_to(view, rank, message);
 }
 
 /* What an epoch accepted, as a value; in past epochs that is what it decided. False: nothing. */
@@ -209,14 +208,26 @@ static void check_answers(struct view *view, bool late, int64_t now);
 static bool is_quorum(const struct view *view, const struct ranks *set) {
     int all = ranks_count(&view->members), count = 0;
     bool all_living = true;
-    for
-        RANKS_EACH(&view->members, rank) {
-            bool in = ranks_has(set, rank);
-            count += in;
-            all_living &= in || ranks_has(&view->ballot_dead, rank);
-        }
+    RANKS_EACH (&view->members, rank) {
+        bool in = ranks_has(set, rank);
+        count += in;
+        all_living &= in || ranks_has(&view->ballot_dead, rank);
+    }
     return 2 * count > all || all_living ||
            (2 * count == all && ranks_has(set, ranks_next(&view->members, 0)));
+}
+
+/* What this state of the ballot asks of the members. Repeated to all, so that those who have
+ * answered know that it goes on. */
+static void ask(struct view *view, int64_t now) {
+    bool preparing = view->state == VIEW_PREPARING;
+    struct view_message message = {.type = preparing ? VIEW_PREPARE : VIEW_ACCEPT,
+                                   .epoch = view->epoch,
+                                   .ballot = view->mine,
+                                   .dead = &view->ballot_dead,
+                                   .value = preparing ? NULL : &view->proposal};
+    view->until = now + view->times.ballot;
+    broadcast(view, &view->members, &message);
 }
 
 static void start_ballot(struct view *view, int64_t now) {
@@ -237,12 +248,7 @@ static void start_ballot(struct view *view, int64_t now) {
         ranks_copy(&view->proposal_failed, value.failed);
     }
     view->state = VIEW_PREPARING;
-    view->until = now + view->times.ballot;
-    struct view_message message = {.type = VIEW_PREPARE,
-                                   .epoch = view->epoch,
-                                   .ballot = view->mine,
-                                   .dead = &view->ballot_dead};
-    broadcast(view, &view->members, &message);
+    ask(view, now);
     check_answers(view, false, now);
 }
 
@@ -251,24 +257,23 @@ static void describe_failed(struct view *view) {
     size_t used = 0;
     value->status = ROTA_ERR_TIMEOUT;
     value->text[0] = 0;
-    for
-        RANKS_EACH(&view->proposal_failed, rank) {
-            char name[128];
-            bool dead = ranks_has(&view->dead, rank);
-            if (dead || (view->reasons[rank] != NULL && !view->only_silent[rank]))
-                value->status = ROTA_ERR_PEER;
-            snprintf(name, sizeof name, "rank %d", rank);
-            if (view->events.name != NULL)
-                view->events.name(view->events.context, rank, name, sizeof name);
-            const char *reason = dead ? "exited" : "does not answer";
-            if (view->reasons[rank] != NULL && (*view->reasons[rank])[0] != 0)
-                reason = *view->reasons[rank];
-            int wrote = snprintf(value->text + used, sizeof value->text - used, "%s%s %s",
-                                 used > 0 ? "; " : "", name, reason);
-            if (wrote < 0 || used + (size_t)wrote >= sizeof value->text)
-                break; /* cut: the set itself is whole */
-            used += (size_t)wrote;
-        }
+    RANKS_EACH (&view->proposal_failed, rank) {
+        char name[128];
+        bool dead = ranks_has(&view->dead, rank);
+        if (dead || (view->reasons[rank] != NULL && !view->only_silent[rank]))
+            value->status = ROTA_ERR_PEER;
+        snprintf(name, sizeof name, "rank %d", rank);
+        if (view->events.name != NULL)
+            view->events.name(view->events.context, rank, name, sizeof name);
+        const char *reason = dead ? "exited" : "does not answer";
+        if (view->reasons[rank] != NULL && (*view->reasons[rank])[0] != 0)
+            reason = *view->reasons[rank];
+        int wrote = snprintf(value->text + used, sizeof value->text - used, "%s%s %s",
+                             used > 0 ? "; " : "", name, reason);
+        if (wrote < 0 || used + (size_t)wrote >= sizeof value->text)
+            break; /* cut: the set itself is whole */
+        used += (size_t)wrote;
+    }
 }
 
 static void propose(struct view *view, int64_t now) {
@@ -277,17 +282,10 @@ static void propose(struct view *view, int64_t now) {
     acceptor->status = view->proposal.status;
     memcpy(acceptor->text, view->proposal.text, sizeof acceptor->text);
     ranks_copy(&view->accepted_failed, &view->proposal_failed);
-    struct view_message message = {.type = VIEW_ACCEPT,
-                                   .epoch = view->epoch,
-                                   .ballot = view->mine,
-                                   .dead = &view->ballot_dead,
-                                   .value = &view->proposal};
     view->state = VIEW_ACCEPTING;
-    view->until = now + view->times.ballot;
-    ranks_copy(&view->scratch, &view->answers);
     ranks_clear(&view->answers);
     ranks_add(&view->answers, view->self);
-    broadcast(view, &view->scratch, &message);
+    ask(view, now);
     check_answers(view, false, now);
 }
 
@@ -303,9 +301,8 @@ static void apply(struct view *view, int64_t now) {
     struct view_value value;
     (void)accepted_value(view, view->epoch, &value);
     bool out = ranks_has(value.failed, view->self);
-    for
-        RANKS_EACH(value.failed, rank)
-    view->removed_in[rank] = view->epoch;
+    RANKS_EACH (value.failed, rank)
+        view->removed_in[rank] = view->epoch;
     ranks_subtract(&view->members, value.failed);
     ranks_subtract(&view->suspected, value.failed);
     view->epoch++;
@@ -326,22 +323,20 @@ static void apply(struct view *view, int64_t now) {
 static void decide(struct view *view, int64_t now) {
     uint32_t epoch = view->epoch;
     ranks_copy(&view->answers, &view->members);
-    for
-        RANKS_EACH(&view->answers, rank)
-    if (rank != view->self && !ranks_has(&view->dead, rank))
-        send_decision(view, rank, epoch);
+    RANKS_EACH (&view->answers, rank)
+        if (rank != view->self && !ranks_has(&view->dead, rank))
+            send_decision(view, rank, epoch);
     apply(view, now);
 }
 
-static void all_answered(struct view *view) {
-    struct view_message message = {
-        .type = VIEW_UNCHANGED, .epoch = view->epoch, .ballot = view->mine};
+/* All answered a ballot: who was suspected lives. */
+static void nobody_failed(struct view *view, int64_t now) {
     view->state = VIEW_IDLE;
     view->trouble = 0;
-    broadcast(view, &view->members, &message);
     ranks_copy(&view->scratch, &view->suspected);
     ranks_clear(&view->suspected);
     view->events.unchanged(view->events.context, &view->scratch);
+    begin(view, now); /* a death may have been proved meanwhile */
 }
 
 /* Counts a ballot that ended without answers of some; whether one of them is to get another. */
@@ -349,15 +344,14 @@ static bool be_patient(struct view *view, int64_t now) {
     bool patient = false;
     if (now >= view->trouble + view->times.isolation * 3 / 5)
         return false; /* else this rank's own time is over, too */
-    for
-        RANKS_EACH(&view->members, rank) {
-            if (ranks_has(&view->answers, rank) || ranks_has(&view->ballot_dead, rank))
-                continue;
-            bool suspected = ranks_has(&view->suspected, rank);
-            if (view->missed[rank] < VIEW_PATIENCE)
-                view->missed[rank]++;
-            patient |= view->missed[rank] < (suspected ? VIEW_PATIENCE_SUSPECTED : VIEW_PATIENCE);
-        }
+    RANKS_EACH (&view->members, rank) {
+        if (ranks_has(&view->answers, rank) || ranks_has(&view->ballot_dead, rank))
+            continue;
+        bool suspected = ranks_has(&view->suspected, rank);
+        if (view->missed[rank] < VIEW_PATIENCE)
+            view->missed[rank]++;
+        patient |= view->missed[rank] < (suspected ? VIEW_PATIENCE_SUSPECTED : VIEW_PATIENCE);
+    }
     return patient;
 }
 
@@ -366,46 +360,54 @@ static void propose_failed(struct view *view, int64_t now) {
     ranks_copy(&view->proposal_failed, &view->members);
     ranks_subtract(&view->proposal_failed, &view->answers);
     if (ranks_empty(&view->proposal_failed)) {
-        all_answered(view);
+        struct view_message message = {
+            .type = VIEW_UNCHANGED, .epoch = view->epoch, .ballot = view->mine};
+        broadcast(view, &view->members, &message);
+        nobody_failed(view, now);
         return;
     }
-    for
-        RANKS_EACH(&view->proposal_failed, rank)
-    if (!ranks_has(&view->suspected, rank) && !ranks_has(&view->dead, rank)) {
-        ranks_add(&view->suspected, rank);
-        view->only_silent[rank] = true;
-    }
+    RANKS_EACH (&view->proposal_failed, rank)
+        if (!ranks_has(&view->suspected, rank) && !ranks_has(&view->dead, rank)) {
+            ranks_add(&view->suspected, rank);
+            view->only_silent[rank] = true;
+        }
     describe_failed(view);
     propose(view, now);
 }
 
 static void check_promises(struct view *view, bool late, int64_t now) {
-    for
-        RANKS_EACH(&view->members, rank)
-    if (!late && !ranks_has(&view->answers, rank) && !ranks_has(&view->ballot_dead, rank))
-        return;
-    if (!is_quorum(view, &view->answers)) {
-        start_ballot(view, now);
-    } else if (view->best.round != 0) {
+    RANKS_EACH (&view->members, rank)
+        if (!late && !ranks_has(&view->answers, rank) && !ranks_has(&view->ballot_dead, rank))
+            return;
+    bool quorum = is_quorum(view, &view->answers);
+    if (quorum && view->best.round != 0)
         propose(view, now);
-    } else if (be_patient(view, now)) {
-        start_ballot(view, now);
-    } else {
+    else if (!quorum || be_patient(view, now))
+        ask(view, now);
+    else
         propose_failed(view, now);
-    }
+}
+
+static bool knows_more_dead(const struct view *view) {
+    RANKS_EACH (&view->members, rank)
+        if (ranks_has(&view->dead, rank) && !ranks_has(&view->ballot_dead, rank))
+            return true;
+    return false;
 }
 
 static void check_answers(struct view *view, bool late, int64_t now) {
     if (compare(current(view)->promised, view->mine) != 0) {
         view->state = VIEW_IDLE; /* a higher ballot was promised: ours is void */
         begin(view, now);
+    } else if (knows_more_dead(view)) {
+        start_ballot(view, now); /* D is fixed for a ballot */
     } else if (view->state == VIEW_PREPARING) {
         check_promises(view, late, now);
     } else if (view->state == VIEW_ACCEPTING) {
         if (is_quorum(view, &view->answers))
             decide(view, now);
         else if (late)
-            start_ballot(view, now);
+            ask(view, now);
     }
 }
 
@@ -413,18 +415,16 @@ static void check_answers(struct view *view, bool late, int64_t now) {
  */
 
 static int choose_coordinator(const struct view *view) {
-    for
-        RANKS_EACH(&view->members, rank)
-    if (!ranks_has(&view->dead, rank) && !ranks_has(&view->suspected, rank))
-        return rank;
+    RANKS_EACH (&view->members, rank)
+        if (!ranks_has(&view->dead, rank) && !ranks_has(&view->suspected, rank))
+            return rank;
     return view->self;
 }
 
 static bool has_evidence(const struct view *view) {
-    for
-        RANKS_EACH(&view->members, rank)
-    if (ranks_has(&view->dead, rank) || ranks_has(&view->suspected, rank))
-        return true;
+    RANKS_EACH (&view->members, rank)
+        if (ranks_has(&view->dead, rank) || ranks_has(&view->suspected, rank))
+            return true;
     return false;
 }
 
@@ -432,10 +432,9 @@ static bool has_evidence(const struct view *view) {
  * too long when many are cut off. */
 static void wait_for(struct view *view, int coordinator, int64_t now) {
     int64_t lower = 0;
-    for
-        RANKS_EACH(&view->members, rank)
-    lower += rank < view->self && rank != coordinator && !ranks_has(&view->dead, rank) &&
-             !ranks_has(&view->suspected, rank);
+    RANKS_EACH (&view->members, rank)
+        lower += rank < view->self && rank != coordinator && !ranks_has(&view->dead, rank) &&
+                 !ranks_has(&view->suspected, rank);
     view->state = VIEW_WAITING;
     view->coordinator = coordinator;
     view->until = now + view->times.takeover + 2 * view->times.takeover * lower / view->n;
@@ -461,10 +460,9 @@ static void begin(struct view *view, int64_t now) {
         view->until = first ? now + view->times.collect : now;
         return;
     }
-    for
-        RANKS_EACH(&view->members, rank)
-    if (ranks_has(&view->dead, rank) || ranks_has(&view->suspected, rank))
-        send_evidence(view, coordinator, rank);
+    RANKS_EACH (&view->members, rank)
+        if (ranks_has(&view->dead, rank) || ranks_has(&view->suspected, rank))
+            send_evidence(view, coordinator, rank);
 }
 
 static void note_reason(struct view *view, int peer, const char *reason) {
@@ -488,8 +486,7 @@ static void evidence_grew(struct view *view, int peer, int64_t now) {
         break;
     case VIEW_PREPARING:
     case VIEW_ACCEPTING:
-        if (ranks_has(&view->dead, peer) && !ranks_has(&view->ballot_dead, peer))
-            start_ballot(view, now); /* D is fixed for a ballot */
+        check_answers(view, false, now);
         break;
     case VIEW_COLLECTING:
         break;
@@ -592,12 +589,6 @@ static void on_promise(struct view *view, int from, const struct view_message *m
         memcpy(view->proposal.text, message->value->text, sizeof view->proposal.text);
         ranks_copy(&view->proposal_failed, message->value->failed);
     }
-    for
-        RANKS_EACH(&view->members, rank)
-    if (ranks_has(&view->dead, rank) && !ranks_has(&view->ballot_dead, rank)) {
-        start_ballot(view, now);
-        return;
-    }
     check_answers(view, false, now);
 }
 
@@ -606,14 +597,9 @@ static void on_evidence(struct view *view, const struct view_message *message, i
         view_evidence(view, message->peer, message->proved, ROTA_ERR_PEER, message->reason, now);
 }
 
-static void on_unchanged(struct view *view, int from) {
-    if (view->state != VIEW_WAITING || from != view->coordinator)
-        return;
-    view->state = VIEW_IDLE;
-    view->trouble = 0;
-    ranks_copy(&view->scratch, &view->suspected);
-    ranks_clear(&view->suspected);
-    view->events.unchanged(view->events.context, &view->scratch);
+static void on_unchanged(struct view *view, const struct view_message *message, int64_t now) {
+    if (view->state == VIEW_WAITING && compare(message->ballot, current(view)->promised) == 0)
+        nobody_failed(view, now);
 }
 
 static void on_refuse(struct view *view, const struct view_message *message, int64_t now) {
@@ -650,7 +636,7 @@ static void receive_current(struct view *view, int from, const struct view_messa
         on_decide(view, message, now);
         break;
     case VIEW_UNCHANGED:
-        on_unchanged(view, from);
+        on_unchanged(view, message, now);
         break;
     case VIEW_REFUSE:
         on_refuse(view, message, now);
@@ -679,10 +665,9 @@ static bool is_sound(const struct view *view, int from, const struct view_messag
         return false;
     if (message->value == NULL)
         return message->type != VIEW_ACCEPT && message->type != VIEW_DECIDE;
-    for
-        RANKS_EACH(message->value->failed, rank)
-    if (view->removed_in[rank] < message->epoch)
-        return false;
+    RANKS_EACH (message->value->failed, rank)
+        if (view->removed_in[rank] < message->epoch)
+            return false;
     return !ranks_empty(message->value->failed);
 }
 
@@ -736,17 +721,16 @@ static void give_up(struct view *view) {
     ranks_remove(&view->scratch, view->self);
     used = (size_t)snprintf(text, sizeof text, "reached no majority of the ranks within %lld ms:",
                             (long long)(view->times.isolation / 1000000));
-    for
-        RANKS_EACH(&view->scratch, rank) {
-            char name[128];
-            snprintf(name, sizeof name, "rank %d", rank);
-            if (view->events.name != NULL)
-                view->events.name(view->events.context, rank, name, sizeof name);
-            int wrote = snprintf(text + used, sizeof text - used, " %s,", name);
-            if (wrote < 0 || used + (size_t)wrote + 20 >= sizeof text)
-                break;
-            used += (size_t)wrote;
-        }
+    RANKS_EACH (&view->scratch, rank) {
+        char name[128];
+        snprintf(name, sizeof name, "rank %d", rank);
+        if (view->events.name != NULL)
+            view->events.name(view->events.context, rank, name, sizeof name);
+        int wrote = snprintf(text + used, sizeof text - used, " %s,", name);
+        if (wrote < 0 || used + (size_t)wrote + 20 >= sizeof text)
+            break;
+        used += (size_t)wrote;
+    }
     snprintf(text + used - 1, sizeof text - used + 1, " did not answer");
     isolate(view, text, &view->scratch);
 }

@@ -57,9 +57,8 @@ static void put_ranks(struct writer *writer, const struct ranks *set) {
         return;
     }
     put_number(writer, (uint32_t)ranks_count(set));
-    for
-        RANKS_EACH(set, rank)
-    put_number(writer, (uint32_t)rank);
+    RANKS_EACH (set, rank)
+        put_number(writer, (uint32_t)rank);
 }
 
 static void put_text(struct writer *writer, const char *text) {
