@@ -17,6 +17,7 @@ static const struct {
     {"run", command_run, "start the ranks of a program on this machine"},
     {"bench", bench_main, "measure and check collective operations"},
     {"verify", command_verify, "prove algorithms and schedule files"},
+    {"topo", command_topo, "show the machine or a topology file, its rings and trees"},
     {"doctor", command_doctor, "look for what is wrong: here, or with a job by its recordings"},
     {"info", command_info, "show version, machine, transports, algorithms and settings"},
 };
@@ -64,7 +65,7 @@ static int help_print(int argc, char **argv) {
     }
     int found = command_find(argv[2]);
     if (found < 0)
-        cli_fail("rota", "unknown command %s: expected run, bench, verify or info",
+        cli_fail("rota", "unknown command %s: expected run, bench, verify, topo, doctor or info",
                  cli_quote(argv[2], quoted));
     char *arguments[] = {argv[2], option, NULL};
     return commands[found].main(2, arguments);
@@ -94,7 +95,7 @@ int main(int argc, char **argv) {
     }
     int found = command_find(argv[1]);
     if (found < 0)
-        cli_fail("rota", "unknown command %s: expected run, bench, verify or info",
+        cli_fail("rota", "unknown command %s: expected run, bench, verify, topo, doctor or info",
                  cli_quote(argv[1], quoted));
     return commands[found].main(argc - 1, argv + 1);
 }

@@ -5,6 +5,7 @@
  * each PU in turn, only to learn what the kernel's own tables say too. */
 #include "topology/machine.h"
 #include "base/error.h"
+#include "topology/graph.h"
 
 #include <errno.h>
 #include <hwloc.h>
@@ -38,15 +39,6 @@ static rota_status find_usable(hwloc_topology_t topology, hwloc_bitmap_t usable)
     return ROTA_OK;
 }
 
-static void copy_printable(char *to, size_t size, const char *from) {
-    size_t length = 0;
-    for (; from != NULL && from[length] != '\0' && length < size - 1; length++) {
-        unsigned char byte = (unsigned char)from[length];
-        to[length] = byte >= 0x20 && byte < 0x7f ? (char)byte : '?';
-    }
-    to[length] = '\0';
-}
-
 static uint64_t largest_l3(hwloc_topology_t topology) {
     uint64_t largest = 0;
     for (hwloc_obj_t cache = NULL;
@@ -74,22 +66,13 @@ static void describe(hwloc_topology_t topology, hwloc_const_bitmap_t usable,
     const char *model = package == NULL ? NULL : hwloc_obj_get_info_by_name(package, "CPUModel");
     if (model == NULL)
         model = hwloc_obj_get_info_by_name(root, "CPUModel");
-    copy_printable(found.model, sizeof(found.model), model);
+    topo_copy_text(found.model, sizeof(found.model), model);
     found.memory_bytes = root->total_memory;
     found.l3_bytes = largest_l3(topology);
     *machine = found;
 }
 
-rota_status topo_machine_probe(struct topo_machine *machine) {
-    hwloc_topology_t topology;
-    rota_status status;
-    if (hwloc_topology_init(&topology) != 0)
-        return error_raise_system(errno, "hwloc cannot be initialized");
-    hwloc_bitmap_t usable = hwloc_bitmap_alloc();
-    if (usable == NULL) {
-        status = error_raise(ROTA_ERR_MEMORY, "no memory for the machine's topology");
-        goto destroy;
-    }
+rota_status topo_machine_open(hwloc_topology_t topology) {
     unsigned long flags = HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED;
 #if HWLOC_API_VERSION >= 0x00020500
     flags |= HWLOC_TOPOLOGY_FLAG_DONT_CHANGE_BINDING;
@@ -97,15 +80,29 @@ rota_status topo_machine_probe(struct topo_machine *machine) {
     /* Fails where hwloc has no such component, which is as good. */
     (void)hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
 #endif
-    if (hwloc_topology_set_flags(topology, flags) != 0 || hwloc_topology_load(topology) != 0) {
-        status = error_raise_system(errno, "hwloc cannot load the machine's topology");
-        goto destroy;
-    }
-    status = find_usable(topology, usable);
+    if (hwloc_topology_set_flags(topology, flags) != 0 || hwloc_topology_load(topology) != 0)
+        return error_raise_system(errno, "hwloc cannot load the machine's topology");
+    return ROTA_OK;
+}
+
+rota_status topo_machine_describe(hwloc_topology_t topology, struct topo_machine *machine) {
+    hwloc_bitmap_t usable = hwloc_bitmap_alloc();
+    if (usable == NULL)
+        return error_raise(ROTA_ERR_MEMORY, "no memory for the machine's topology");
+    rota_status status = find_usable(topology, usable);
     if (status == ROTA_OK)
         describe(topology, usable, machine);
-destroy:
     hwloc_bitmap_free(usable);
+    return status;
+}
+
+rota_status topo_machine_probe(struct topo_machine *machine) {
+    hwloc_topology_t topology;
+    if (hwloc_topology_init(&topology) != 0)
+        return error_raise_system(errno, "hwloc cannot be initialized");
+    rota_status status = topo_machine_open(topology);
+    if (status == ROTA_OK)
+        status = topo_machine_describe(topology, machine);
     hwloc_topology_destroy(topology);
     return status;
 }

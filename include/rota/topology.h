@@ -1,0 +1,186 @@
+/* The shape of machines: what is connected to what, and the rings and trees that its links carry.
+ * A topology comes from this machine or from a file: NCCL or RCCL topology XML, hwloc XML, the text
+ * of `nvidia-smi topo -m`, or rota's own text for clusters. See docs/topology.md. */
+#ifndef ROTA_TOPOLOGY_H
+#define ROTA_TOPOLOGY_H
+
+#include <rota/types.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A machine, or several, as a graph. Any thread may read it; one at a time may search rings or
+ * trees in it. */
+typedef struct rota_topo rota_topo;
+
+/* How two devices reach each other, nearest first. */
+typedef enum rota_path {
+    ROTA_PATH_LOC = 0,  /* the same device */
+    ROTA_PATH_LNK = 1,  /* NVLink or xGMI, direct or by a switch */
+    ROTA_PATH_PIX = 2,  /* one PCI switch */
+    ROTA_PATH_PXB = 3,  /* several PCI switches */
+    ROTA_PATH_PHB = 4,  /* a host bridge (the CPU) */
+    ROTA_PATH_NODE = 5, /* two host bridges of one NUMA node or package */
+    ROTA_PATH_SYS = 6,  /* the link between NUMA nodes or packages */
+    ROTA_PATH_NET = 7,  /* the network between hosts */
+    ROTA_PATH_COUNT = 8
+} rota_path;
+
+/* "LOC", "LNK", ...; NULL for other values. */
+ROTA_API const char *rota_path_name(rota_path path);
+
+/* Reads a file, or asks this machine when path is NULL. The form of the file is found by its
+ * content. Errors: ROTA_ERR_ARGUMENT, ROTA_ERR_SYSTEM (cannot be read), ROTA_ERR_FORMAT
+ * (rota_last_error names file, place and what was expected), ROTA_ERR_MEMORY. */
+ROTA_API rota_status rota_topo_load(const char *path, rota_topo **topo);
+
+/* Reads `length` bytes of memory; `source` (may be NULL) is what messages call them. Errors: as
+ * rota_topo_load. */
+ROTA_API rota_status rota_topo_read(const char *bytes, size_t length, const char *source,
+                                    rota_topo **topo);
+
+/* Frees a topology. NULL is harmless. */
+ROTA_API void rota_topo_free(rota_topo *topo);
+
+/* What there is. Strings live as long as the topology. */
+typedef struct rota_topo_info {
+    size_t size;
+    const char *source; /* file, or "this machine" */
+    int hosts, cpus;    /* cpus: NUMA nodes, else packages */
+    int pci_switches;
+    int gpus, nics, ports;    /* a NIC may have several ports */
+    int nvswitches, switches; /* of GPUs, of the network */
+    int warnings;
+    double link_gbps;      /* one direct link, one direction; 0 without links */
+    const char *link_name; /* "NVLink3", ... or "" */
+} rota_topo_info;
+
+#define ROTA_TOPO_INFO_INIT ROTA_SIZED(rota_topo_info)
+
+/* Errors: ROTA_ERR_ARGUMENT. */
+ROTA_API rota_status rota_topo_describe(const rota_topo *topo, rota_topo_info *info);
+
+/* The i-th sentence on what is doubtful or was filled in; NULL past the end. */
+ROTA_API const char *rota_topo_warning(const rota_topo *topo, int index);
+
+/* One GPU. Strings live as long as the topology. */
+typedef struct rota_topo_gpu {
+    size_t size;
+    const char *bus_id, *name; /* "" when unknown */
+    int host, numa;            /* numa -1 when unknown */
+    int arch;                  /* compute capability times 10, gfx number; 0 when unknown */
+    int switch_links;          /* links to NVSwitches */
+    rota_path nearest_class;   /* of the nearest NIC ports; ROTA_PATH_COUNT when there is none */
+    int nearest_count;         /* how many ports are that near */
+    int nearest_port;          /* first of them, -1 when there is none */
+    char cpus[512];            /* near it, as "0-3,8-11"; "" when unknown */
+} rota_topo_gpu;
+
+#define ROTA_TOPO_GPU_INIT ROTA_SIZED(rota_topo_gpu)
+
+/* GPU `gpu` of 0 ... gpus - 1: by rank where ranks are unique, else by device number, else by host
+ * and bus id. Errors: ROTA_ERR_ARGUMENT. */
+ROTA_API rota_status rota_topo_gpu_describe(const rota_topo *topo, int gpu, rota_topo_gpu *info);
+
+/* Name of NIC port 0 ... ports - 1, as "mlx5_0"; NULL past the end. */
+ROTA_API const char *rota_topo_port_name(const rota_topo *topo, int port);
+
+/* How GPU a reaches GPU b, and how a GPU reaches a NIC port. ROTA_PATH_COUNT for numbers that are
+ * not there. */
+ROTA_API rota_path rota_topo_gpu_path(const rota_topo *topo, int a, int b);
+ROTA_API rota_path rota_topo_port_path(const rota_topo *topo, int gpu, int port);
+
+/* Direct links from GPU a to GPU b; 0 when there are none. */
+ROTA_API int rota_topo_links(const rota_topo *topo, int a, int b);
+
+/* What a search found and what was proven. Scores are in links of one direction: a ring set scores
+ * (sum of shares) / (highest load of a link). */
+typedef struct rota_topo_result {
+    size_t size;
+    int count;              /* rings or trees */
+    double score, bound;    /* of the set; proven upper bound */
+    double score_gbps;      /* score times the speed of a link; where no link ring exists, the
+                               narrowest hop of the ring by estimate */
+    const char *kind;       /* "direct", "nvswitch", "nvswitch-incomplete", "islands", "pcie-only",
+                               "hosts", "none" (fewer than two GPUs) */
+    const char *bound_kind; /* "whole", "fractional", "hops", "cut" */
+    bool optimal;           /* score reaches bound */
+    int hops[ROTA_PATH_COUNT];       /* of the single ring, where bound_kind is "hops" */
+    int bound_hops[ROTA_PATH_COUNT]; /* the fewest possible, where proven */
+} rota_topo_result;
+
+#define ROTA_TOPO_RESULT_INIT ROTA_SIZED(rota_topo_result)
+
+/* Finds rings: as many at once as the links carry, whole or shared by parts; where no ring of links
+ * exists, the one with the fewest far hops. The result is kept in the topology. Errors:
+ * ROTA_ERR_ARGUMENT, ROTA_ERR_MEMORY. */
+ROTA_API rota_status rota_topo_find_rings(rota_topo *topo, rota_topo_result *result);
+/* Finds spanning trees, the same share from every root: what pipelined all-gathers reach. */
+ROTA_API rota_status rota_topo_find_trees(rota_topo *topo, rota_topo_result *result);
+
+/* One directed ring. Arrays live until rings are searched again. */
+typedef struct rota_topo_ring {
+    size_t size;
+    int gpu_count;
+    const int *gpus; /* in the order of the ring, every GPU once */
+    double share;    /* part of a link on each hop */
+    double bandwidth_gbps;
+    int port_count;   /* two per host where there are several: entry, exit */
+    const int *ports; /* -1: none */
+} rota_topo_ring;
+
+#define ROTA_TOPO_RING_INIT ROTA_SIZED(rota_topo_ring)
+
+/* Errors: ROTA_ERR_ARGUMENT (not searched yet, or no such ring). */
+ROTA_API rota_status rota_topo_ring_describe(const rota_topo *topo, int index,
+                                             rota_topo_ring *ring);
+
+/* One spanning tree. Edge i leads from parents[i] to children[i]; a parent's own edge comes first.
+ */
+typedef struct rota_topo_tree {
+    size_t size;
+    int root, edge_count;
+    const int *parents, *children;
+    double share; /* part of a link on each edge */
+} rota_topo_tree;
+
+#define ROTA_TOPO_TREE_INIT ROTA_SIZED(rota_topo_tree)
+
+/* Errors: ROTA_ERR_ARGUMENT (not searched yet, or no such tree). */
+ROTA_API rota_status rota_topo_tree_describe(const rota_topo *topo, int index,
+                                             rota_topo_tree *tree);
+
+/* Scores the rings of a NCCL graph file (NCCL_GRAPH_DUMP_FILE) on this topology. Errors:
+ * ROTA_ERR_ARGUMENT, ROTA_ERR_SYSTEM, ROTA_ERR_FORMAT (also: it names a GPU that is not there, or
+ * another number of GPUs), ROTA_ERR_MEMORY. */
+ROTA_API rota_status rota_topo_judge(const rota_topo *topo, const char *graph_path,
+                                     rota_topo_result *result);
+
+typedef enum rota_topo_format {
+    ROTA_TOPO_TEXT = 0,
+    ROTA_TOPO_JSON = 1,
+    ROTA_TOPO_SVG = 2,
+    ROTA_TOPO_NCCL_XML = 3,
+    ROTA_TOPO_HWLOC_XML = 4
+} rota_topo_format;
+
+/* What text, JSON and SVG tell beside the devices. Rings and trees must have been searched. */
+enum {
+    ROTA_TOPO_WITH_RINGS = 1,
+    ROTA_TOPO_WITH_TREES = 2,
+    ROTA_TOPO_WITH_NICS = 4,
+    ROTA_TOPO_WITH_MATRIX = 8,
+    ROTA_TOPO_WITH_REASONS = 16
+};
+
+/* Writes the topology in one of the forms. Errors: ROTA_ERR_ARGUMENT, ROTA_ERR_SYSTEM (writing
+ * failed), ROTA_ERR_MEMORY. */
+ROTA_API rota_status rota_topo_write(const rota_topo *topo, rota_topo_format format, unsigned parts,
+                                     FILE *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,343 @@
+/* Public entry points for topologies. Nothing here touches a communicator. */
+#include <rota/topology.h>
+
+#include "base/error.h"
+#include "topology/print.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct rota_topo {
+    struct topo *graph;
+    bool has_rings, has_trees;
+    struct topo_rings rings;
+    struct topo_trees trees;
+};
+
+/* Files are at most this large: the largest real one has 0.2 MiB. */
+#define MAX_FILE ((size_t)64 << 20)
+
+static rota_status read_whole(const char *path, char **bytes, size_t *length) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO does not keep us waiting */
+    struct stat info;
+    if (fd < 0)
+        return error_raise_system(errno, "%.200s cannot be read", path);
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || (size_t)info.st_size > MAX_FILE) {
+        close(fd);
+        return error_raise(ROTA_ERR_FORMAT, "%.200s: expected a file of at most %zu MiB", path,
+                           MAX_FILE >> 20);
+    }
+    size_t size = (size_t)info.st_size, got = 0;
+    char *buffer = malloc(size + 1);
+    rota_status status =
+        buffer == NULL ? error_raise(ROTA_ERR_MEMORY, "no memory for %.200s", path) : ROTA_OK;
+    while (status == ROTA_OK && got < size) {
+        ssize_t part = read(fd, buffer + got, size - got);
+        if (part < 0 && errno == EINTR)
+            continue;
+        if (part < 0)
+            status = error_raise_system(errno, "%.200s cannot be read", path);
+        if (part <= 0)
+            break;
+        got += (size_t)part;
+    }
+    close(fd);
+    if (status != ROTA_OK) {
+        free(buffer);
+        return status;
+    }
+    *bytes = buffer;
+    *length = got;
+    return ROTA_OK;
+}
+
+/* bytes NULL: this machine. */
+static rota_status make(const char *bytes, size_t length, const char *source, rota_topo **topo) {
+    rota_topo *made = calloc(1, sizeof *made);
+    if (made != NULL)
+        made->graph = topo_create(source);
+    if (made == NULL || made->graph == NULL) {
+        free(made);
+        return error_raise(ROTA_ERR_MEMORY, "no memory for a topology");
+    }
+    rota_status status =
+        bytes == NULL ? topo_read_machine(made->graph) : topo_read(made->graph, bytes, length);
+    if (status == ROTA_OK)
+        status = topo_finish(made->graph);
+    if (status != ROTA_OK) {
+        rota_topo_free(made);
+        return status;
+    }
+    *topo = made;
+    return ROTA_OK;
+}
+
+rota_status rota_topo_load(const char *path, rota_topo **topo) {
+    char *bytes = NULL;
+    size_t length = 0;
+    if (topo == NULL)
+        return error_raise(ROTA_ERR_ARGUMENT, "rota_topo_load: topo is NULL");
+    if (path == NULL)
+        return make(NULL, 0, "this machine", topo);
+    rota_status status = read_whole(path, &bytes, &length);
+    if (status == ROTA_OK)
+        status = make(bytes, length, path, topo);
+    free(bytes);
+    return status;
+}
+
+rota_status rota_topo_read(const char *bytes, size_t length, const char *source, rota_topo **topo) {
+    if (bytes == NULL || topo == NULL)
+        return error_raise(ROTA_ERR_ARGUMENT, "rota_topo_read: expected bytes and where to put the "
+                                              "topology");
+    if (length > MAX_FILE)
+        return error_raise(ROTA_ERR_FORMAT, "rota_topo_read: expected at most %zu MiB",
+                           MAX_FILE >> 20);
+    return make(bytes, length, source != NULL ? source : "(memory)", topo);
+}
+
+void rota_topo_free(rota_topo *topo) {
+    if (topo == NULL)
+        return;
+    topo_free_rings(&topo->rings);
+    topo_free_trees(&topo->trees);
+    topo_destroy(topo->graph);
+    free(topo);
+}
+
+rota_status rota_topo_describe(const rota_topo *topo, rota_topo_info *info) {
+    if (topo == NULL || info == NULL || info->size < sizeof *info)
+        return error_raise(ROTA_ERR_ARGUMENT, "rota_topo_describe: expected a topology and an info "
+                                              "with its size set");
+    struct topo_counts counts = topo_count(topo->graph);
+    *info = (rota_topo_info){
+        .size = info->size,
+        .source = topo->graph->source,
+        .hosts = counts.hosts,
+        .cpus = counts.cpus,
+        .pci_switches = counts.pci_switches,
+        .gpus = counts.gpus,
+        .nics = counts.nics,
+        .ports = counts.ports,
+        .nvswitches = counts.nvswitches,
+        .switches = counts.switches,
+        .warnings = topo->graph->warning_count,
+        .link_gbps = topo->graph->link_gbps,
+        .link_name = topo->graph->link_name,
+    };
+    return ROTA_OK;
+}
+
+const char *rota_topo_warning(const rota_topo *topo, int index) {
+    return topo != NULL && index >= 0 && index < topo->graph->warning_count
+               ? topo->graph->warnings[index]
+               : NULL;
+}
+
+static bool has_gpu(const rota_topo *topo, int gpu) {
+    return topo != NULL && gpu >= 0 && gpu < topo->graph->gpu_count;
+}
+
+static void copy_cpus(const struct topo *graph, int node, char *text, size_t size) {
+    char *list = NULL;
+    while (node >= 0 && graph->nodes[node].cpus == NULL)
+        node = graph->nodes[node].parent;
+    text[0] = '\0';
+    if (node >= 0 && hwloc_bitmap_list_asprintf(&list, graph->nodes[node].cpus) >= 0 &&
+        strlen(list) < size)
+        memcpy(text, list, strlen(list) + 1);
+    free(list);
+}
+
+rota_status rota_topo_gpu_describe(const rota_topo *topo, int gpu, rota_topo_gpu *info) {
+    if (!has_gpu(topo, gpu) || info == NULL || info->size < sizeof *info)
+        return error_raise(ROTA_ERR_ARGUMENT,
+                           "rota_topo_gpu_describe: expected a topology, a GPU of it and an info "
+                           "with its size set");
+    const struct topo *graph = topo->graph;
+    const struct topo_node *node = &graph->nodes[graph->gpus[gpu]];
+    int *ports = malloc(((size_t)graph->port_count + 1) * sizeof(int));
+    if (ports == NULL)
+        return error_raise(ROTA_ERR_MEMORY, "no memory for the ports of a GPU");
+    rota_topo_gpu found = {
+        .size = info->size,
+        .bus_id = node->busid,
+        .name = node->name,
+        .host = node->host,
+        .numa = node->numa,
+        .arch = node->arch,
+        .switch_links = graph->switch_links[gpu],
+        .nearest_port = -1,
+    };
+    found.nearest_count = topo_nearest_ports(graph, gpu, ports, &found.nearest_class);
+    if (found.nearest_count > 0)
+        found.nearest_port = ports[0];
+    free(ports);
+    copy_cpus(graph, graph->gpus[gpu], found.cpus, sizeof found.cpus);
+    *info = found;
+    return ROTA_OK;
+}
+
+const char *rota_topo_port_name(const rota_topo *topo, int port) {
+    return topo != NULL && port >= 0 && port < topo->graph->port_count
+               ? topo->graph->nodes[topo->graph->ports[port]].name
+               : NULL;
+}
+
+rota_path rota_topo_gpu_path(const rota_topo *topo, int a, int b) {
+    return has_gpu(topo, a) && has_gpu(topo, b) ? topo_gpu_class(topo->graph, a, b)
+                                                : ROTA_PATH_COUNT;
+}
+
+rota_path rota_topo_port_path(const rota_topo *topo, int gpu, int port) {
+    return has_gpu(topo, gpu) && port >= 0 && port < topo->graph->port_count
+               ? topo_port_class(topo->graph, gpu, port)
+               : ROTA_PATH_COUNT;
+}
+
+int rota_topo_links(const rota_topo *topo, int a, int b) {
+    return has_gpu(topo, a) && has_gpu(topo, b) ? topo_links(topo->graph, a, b) : 0;
+}
+
+static void fill_result(const struct topo_rings *rings, rota_topo_result *result) {
+    *result = (rota_topo_result){
+        .size = result->size,
+        .count = rings->count,
+        .score = rings->score,
+        .bound = rings->bound,
+        .score_gbps = rings->score_gbps,
+        .kind = rings->kind,
+        .bound_kind = rings->bound_kind,
+        .optimal = rings->optimal,
+    };
+    memcpy(result->hops, rings->hops, sizeof result->hops);
+    memcpy(result->bound_hops, rings->bound_hops, sizeof result->bound_hops);
+}
+
+rota_status rota_topo_find_rings(rota_topo *topo, rota_topo_result *result) {
+    struct topo_rings found;
+    if (topo == NULL || result == NULL || result->size < sizeof *result)
+        return error_raise(ROTA_ERR_ARGUMENT, "rota_topo_find_rings: expected a topology and a "
+                                              "result with its size set");
+    rota_status status = topo_find_rings(topo->graph, &found);
+    if (status != ROTA_OK)
+        return status;
+    topo_free_rings(&topo->rings);
+    topo->rings = found;
+    topo->has_rings = true;
+    fill_result(&topo->rings, result);
+    return ROTA_OK;
+}
+
+rota_status rota_topo_find_trees(rota_topo *topo, rota_topo_result *result) {
+    struct topo_trees found;
+    if (topo == NULL || result == NULL || result->size < sizeof *result)
+        return error_raise(ROTA_ERR_ARGUMENT, "rota_topo_find_trees: expected a topology and a "
+                                              "result with its size set");
+    rota_status status =
+        topo_find_trees(topo->graph, topo->has_rings ? &topo->rings : NULL, &found);
+    if (status != ROTA_OK)
+        return status;
+    topo_free_trees(&topo->trees);
+    topo->trees = found;
+    topo->has_trees = true;
+    *result = (rota_topo_result){
+        .size = result->size,
+        .count = found.count,
+        .score = found.score,
+        .bound = found.bound,
+        .score_gbps = found.score * topo->graph->link_gbps,
+        .kind = found.kind,
+        .bound_kind = found.bound_kind,
+        .optimal = found.optimal,
+    };
+    return ROTA_OK;
+}
+
+rota_status rota_topo_ring_describe(const rota_topo *topo, int index, rota_topo_ring *ring) {
+    if (topo == NULL || ring == NULL || ring->size < sizeof *ring || index < 0 ||
+        index >= topo->rings.count)
+        return error_raise(ROTA_ERR_ARGUMENT,
+                           "rota_topo_ring_describe: expected a topology, the "
+                           "number of a ring found and a ring with its size set");
+    const struct topo_ring *found = &topo->rings.rings[index];
+    *ring = (rota_topo_ring){
+        .size = ring->size,
+        .gpu_count = topo->rings.gpu_count,
+        .gpus = found->gpus,
+        .share = found->share,
+        .bandwidth_gbps = found->gbps,
+        .port_count = topo->rings.port_count,
+        .ports = found->ports,
+    };
+    return ROTA_OK;
+}
+
+rota_status rota_topo_tree_describe(const rota_topo *topo, int index, rota_topo_tree *tree) {
+    if (topo == NULL || tree == NULL || tree->size < sizeof *tree || index < 0 ||
+        index >= topo->trees.count)
+        return error_raise(ROTA_ERR_ARGUMENT,
+                           "rota_topo_tree_describe: expected a topology, the "
+                           "number of a tree found and a tree with its size set");
+    const struct topo_tree *found = &topo->trees.trees[index];
+    *tree = (rota_topo_tree){
+        .size = tree->size,
+        .root = found->root,
+        .edge_count = found->edge_count,
+        .parents = found->parents,
+        .children = found->children,
+        .share = found->share,
+    };
+    return ROTA_OK;
+}
+
+rota_status rota_topo_judge(const rota_topo *topo, const char *graph_path,
+                            rota_topo_result *result) {
+    struct topo_graph_file file = {0};
+    struct topo_rings rings = {.kind = NULL};
+    char *bytes = NULL;
+    size_t length = 0;
+    if (topo == NULL || graph_path == NULL || result == NULL || result->size < sizeof *result)
+        return error_raise(ROTA_ERR_ARGUMENT, "rota_topo_judge: expected a topology, the path of a "
+                                              "graph file and a result with its size set");
+    rota_status status = read_whole(graph_path, &bytes, &length);
+    if (status == ROTA_OK)
+        status = topo_read_graph(graph_path, bytes, length, &file);
+    if (status == ROTA_OK)
+        status = topo_judge(topo->graph, graph_path, &file, &rings);
+    if (status == ROTA_OK)
+        fill_result(&rings, result);
+    topo_free_rings(&rings);
+    topo_free_graph(&file);
+    free(bytes);
+    return status;
+}
+
+rota_status rota_topo_write(const rota_topo *topo, rota_topo_format format, unsigned parts,
+                            FILE *out) {
+    bool rings = (parts & ROTA_TOPO_WITH_RINGS) != 0, trees = (parts & ROTA_TOPO_WITH_TREES) != 0;
+    if (topo == NULL || out == NULL || (rings && !topo->has_rings) || (trees && !topo->has_trees))
+        return error_raise(ROTA_ERR_ARGUMENT, "rota_topo_write: expected a topology, searched for "
+                                              "what is to be written, and a file");
+    struct topo_view view = {topo->graph, rings ? &topo->rings : NULL, trees ? &topo->trees : NULL,
+                             parts};
+    switch (format) {
+    case ROTA_TOPO_TEXT:
+        return topo_print_text(&view, out);
+    case ROTA_TOPO_JSON:
+        return topo_print_json(&view, out);
+    case ROTA_TOPO_SVG:
+        return topo_draw_svg(&view, out);
+    case ROTA_TOPO_NCCL_XML:
+        return topo_write_nccl(topo->graph, out);
+    case ROTA_TOPO_HWLOC_XML:
+        return topo_write_hwloc(topo->graph, out);
+    default:
+        return error_raise(ROTA_ERR_ARGUMENT, "format is %d, expected a rota_topo_format",
+                           (int)format);
+    }
+}

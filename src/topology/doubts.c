@@ -1,0 +1,284 @@
+/* What a topology seems to lack. Machines are built from equal parts, so a part that differs from
+ * most of its siblings is likely to be broken, hidden or left out; it is named, never repaired. */
+#include "base/error.h"
+#include "topology/graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* PCI devices (vendor, device) that exist only with links between GPUs (PCI ID repository). */
+static const struct {
+    uint32_t vendor, device;
+    const char *name;
+} linked_models[] = {
+    {0x10de, 0x15f9, "P100-SXM2"},      {0x10de, 0x1db1, "V100-SXM2-16GB"},
+    {0x10de, 0x1db5, "V100-SXM2-32GB"}, {0x10de, 0x1db8, "V100-SXM3"},
+    {0x10de, 0x20b0, "A100-SXM4-40GB"}, {0x10de, 0x20b2, "A100-SXM4-80GB"},
+    {0x10de, 0x2330, "H100-SXM5"},      {0x10de, 0x2335, "H200-SXM"},
+    {0x10de, 0x2901, "B200"},           {0x1002, 0x66a1, "MI50/MI60"},
+    {0x1002, 0x7408, "MI250X"},         {0x1002, 0x740c, "MI250"},
+    {0x1002, 0x74a1, "MI300X"},
+};
+
+/* The value that more than half of the entries have, -1 none; entries below 0 do not count. */
+static int majority(const int *values, int count) {
+    int candidate = -1, lead = 0, seen = 0, valid = 0;
+    for (int i = 0; i < count; i++) {
+        if (values[i] < 0)
+            continue;
+        if (lead == 0)
+            candidate = values[i];
+        lead += values[i] == candidate ? 1 : -1;
+        valid++;
+    }
+    for (int i = 0; i < count; i++)
+        seen += values[i] >= 0 && values[i] == candidate;
+    return seen * 2 > valid ? candidate : -1;
+}
+
+static int count_of(const int *values, int count, int value) {
+    int found = 0;
+    for (int i = 0; i < count; i++)
+        found += values[i] == value;
+    return found;
+}
+
+static const char *brand_name(const struct topo *topo) {
+    return topo->brand == TOPO_XGMI ? "xGMI link" : "NVLink";
+}
+
+/* Links of each GPU against those of its siblings. */
+static void doubt_links(struct topo *topo, int *degrees) {
+    int gpus = topo->gpu_count, linked = 0;
+    char label[96];
+    for (int i = 0; i < gpus; i++) {
+        degrees[i] = topo->switch_links[i];
+        for (int j = 0; j < gpus; j++)
+            degrees[i] += topo_links(topo, i, j);
+        linked += degrees[i] > 0;
+    }
+    int usual = majority(degrees, gpus);
+    for (int i = 0; i < gpus && linked > 0; i++) {
+        const char *name = topo_node_label(topo, topo->gpus[i], label);
+        if (degrees[i] == 0 && usual > 0)
+            topo_warn(topo, "%s has no %s while its %d siblings have %d", name, brand_name(topo),
+                      count_of(degrees, gpus, usual), usual);
+        else if (degrees[i] == 0)
+            topo_warn(topo, "%s has no %s while %d others have some", name, brand_name(topo),
+                      linked);
+        else if (degrees[i] < usual)
+            topo_warn(topo, "%s has %d %ss while %d of its siblings have %d", name, degrees[i],
+                      brand_name(topo), count_of(degrees, gpus, usual), usual);
+    }
+}
+
+static void doubt_symmetry(struct topo *topo) {
+    for (int i = 0; i < topo->gpu_count; i++)
+        for (int j = 0; j < i; j++) {
+            int there = topo_links(topo, i, j), back = topo_links(topo, j, i);
+            if (there != back)
+                topo_warn(topo, "%d links lead from GPU %d to GPU %d, but %d back", there, i, j,
+                          back);
+        }
+}
+
+/* Gaps in numbers that should run from 0 up. */
+static void doubt_numbers(struct topo *topo) {
+    const int gpus = topo->gpu_count;
+    for (int kind = 0; kind < 2; kind++) {
+        bool ascending = gpus > 1 && topo->host_count < 2;
+        int last = -1, gap = 0;
+        for (int i = 0; i < gpus && ascending; i++) {
+            const struct topo_node *node = &topo->nodes[topo->gpus[i]];
+            int number = kind == 0 ? node->rank : node->dev;
+            ascending = number > last;
+            gap += number - last - 1;
+            last = number;
+        }
+        last = -1;
+        for (int i = 0; i < gpus && ascending && gap > 0 && gap <= 64; i++) {
+            const struct topo_node *node = &topo->nodes[topo->gpus[i]];
+            for (int number = kind == 0 ? node->rank : node->dev; ++last < number;)
+                topo_warn(topo, "there is no GPU with %s %d, though one with %d",
+                          kind == 0 ? "rank" : "device number", last, number);
+        }
+    }
+}
+
+/* GPUs per NUMA node, package or switch against those of the other ones. */
+static void doubt_groups(struct topo *topo, enum topo_kind kind, const char *what) {
+    int *counts = malloc(((size_t)topo->node_count + 1) * sizeof(int)), groups = 0, most = 0;
+    char label[96];
+    if (counts == NULL) {
+        topo->no_memory = true;
+        return;
+    }
+    memset(counts, 0xff, ((size_t)topo->node_count + 1) * sizeof(int));
+    for (int i = 0; i < topo->gpu_count; i++) {
+        int above = topo_above(topo, topo->nodes[topo->gpus[i]].parent, kind);
+        if (above < 0)
+            continue;
+        if (counts[above] < 0) {
+            counts[above] = 0;
+            groups++;
+        }
+        counts[above]++;
+        most = counts[above] > most ? counts[above] : most;
+    }
+    int usual = majority(counts, topo->node_count);
+    if (usual < 0 && groups == 2)
+        usual = most;
+    for (int i = 0; i < topo->node_count && groups > 1; i++)
+        if (counts[i] > 0 && counts[i] < usual)
+            topo_warn(topo, "%s holds %d %s%s while its siblings hold %d",
+                      topo_node_label(topo, i, label), counts[i], what, counts[i] > 1 ? "s" : "",
+                      usual);
+    free(counts);
+}
+
+static void doubt_nics(struct topo *topo, int *classes) {
+    char label[96];
+    int gpus = topo->gpu_count, *ports = malloc(((size_t)topo->port_count + 1) * sizeof(int));
+    if (ports == NULL) {
+        topo->no_memory = true;
+        return;
+    }
+    for (int i = 0; i < gpus; i++) {
+        rota_path best;
+        topo_nearest_ports(topo, i, ports, &best);
+        classes[i] = (int)best;
+    }
+    free(ports);
+    int usual = topo->port_count > 0 ? majority(classes, gpus) : -1;
+    for (int i = 0; i < gpus && usual >= 0; i++)
+        if (classes[i] > usual)
+            topo_warn(topo,
+                      "the nearest NIC of %s is %s away, while %d of its siblings have one "
+                      "at %s",
+                      topo_node_label(topo, topo->gpus[i], label),
+                      rota_path_name((rota_path)classes[i]), count_of(classes, gpus, usual),
+                      rota_path_name((rota_path)usual));
+    if (gpus > 0 && topo->port_count == 0)
+        topo_warn(topo, "no NIC was found");
+}
+
+/* Ports share the NIC's way into PCI, which their speeds may add up beyond. */
+static void doubt_ports(struct topo *topo) {
+    int several = 0, most = 0, *ports = calloc((size_t)topo->node_count + 1, sizeof(int));
+    if (ports == NULL) {
+        topo->no_memory = true;
+        return;
+    }
+    for (int i = 0; i < topo->port_count; i++) {
+        int count = ++ports[topo->nodes[topo->ports[i]].parent];
+        several += count == 2;
+        most = count > most ? count : most;
+    }
+    free(ports);
+    if (several > 0)
+        topo_warn(topo, "%d NIC%s several ports (up to %d), which share its PCI link", several,
+                  several == 1 ? " has" : "s have", most);
+}
+
+/* A bridge that is slower than what hangs on it: hand-written, or read while the link slept. Fewer
+ * lanes than one device below has are taken as that device's; a lower rate may be meant. */
+static void doubt_bridges(struct topo *topo) {
+    for (int i = topo->node_count - 1; i >= 0; i--) {
+        const struct topo_node *node = &topo->nodes[i];
+        struct topo_node *above = node->parent >= 0 ? &topo->nodes[node->parent] : NULL;
+        if (above == NULL || above->kind != TOPO_PCI || node->gbps <= 0 || above->gbps <= 0 ||
+            node->kind == TOPO_PORT || above->gbps * 2 > node->gbps)
+            continue;
+        topo_warn(topo,
+                  "bridge %s is said to have %d lanes of %.1f GT/s above a device with %d of "
+                  "%.1f: doubtful%s",
+                  above->busid, above->lanes, above->gts, node->lanes, node->gts,
+                  above->lanes < node->lanes ? ", taken as wide as the device" : "");
+        if (above->lanes < node->lanes) {
+            above->lanes = node->lanes;
+            above->gbps = topo_pci_speed(above->gts, above->lanes);
+        }
+    }
+}
+
+static int compare_names(const void *left, const void *right) {
+    return strcmp(*(const char *const *)left, *(const char *const *)right);
+}
+
+static void doubt_busids(struct topo *topo) {
+    const char **names = malloc(((size_t)topo->node_count + 1) * sizeof(*names));
+    if (names == NULL) {
+        topo->no_memory = true;
+        return;
+    }
+    int total = 0, repeated = 0;
+    const char *example = "";
+    for (int host = 0; host < topo->host_count && host < 64; host++) {
+        int count = 0;
+        for (int i = 0; i < topo->node_count; i++)
+            if (topo->nodes[i].host == host && topo->nodes[i].busid[0] != '\0' &&
+                topo->nodes[i].kind != TOPO_PORT)
+                names[count++] = topo->nodes[i].busid;
+        qsort(names, (size_t)count, sizeof(*names), compare_names);
+        for (int i = 1; i < count; i++)
+            if (strcmp(names[i], names[i - 1]) == 0) {
+                repeated++;
+                example = names[i];
+            }
+        total += count;
+    }
+    free(names);
+    if (repeated > 0)
+        topo_warn(topo, "%d of %d PCI devices have a bus id that stands before, as %s", repeated,
+                  total, example);
+}
+
+static void doubt_models(struct topo *topo) {
+    bool linked = false;
+    for (int i = 0; i < topo->link_count; i++)
+        linked = linked || topo->nodes[topo->links[i].from].kind == TOPO_GPU;
+    for (int i = 0; i < topo->gpu_count && !linked && topo->gpu_count > 1; i++) {
+        const struct topo_node *node = &topo->nodes[topo->gpus[i]];
+        for (size_t m = 0; m < sizeof(linked_models) / sizeof(linked_models[0]); m++)
+            if (linked_models[m].vendor == node->vendor &&
+                linked_models[m].device == node->device) {
+                topo_warn(topo,
+                          "the GPUs are %s, which have direct links, but the source has "
+                          "none: rings go over PCI",
+                          linked_models[m].name);
+                return;
+            }
+    }
+    if (!linked && topo->gpu_count > 1)
+        topo_warn(topo, "the source has no links between GPUs; where the machine has some (NCCL "
+                        "asks for them at run time), they are missing here");
+}
+
+static void doubt_empty_numa(struct topo *topo) {
+    for (int i = 0; i < topo->node_count; i++)
+        if (topo->nodes[i].kind == TOPO_NUMA && topo->nodes[i].cpus != NULL &&
+            hwloc_bitmap_iszero(topo->nodes[i].cpus))
+            topo_warn(topo, "NUMA node %d has no CPUs", topo->nodes[i].numa);
+}
+
+rota_status topo_find_doubts(struct topo *topo) {
+    int *values = calloc((size_t)topo->gpu_count + 1, sizeof(int));
+    if (values == NULL)
+        return error_raise(ROTA_ERR_MEMORY, "no memory for the topology of %.150s", topo->source);
+    doubt_bridges(topo);
+    doubt_busids(topo);
+    doubt_empty_numa(topo);
+    doubt_numbers(topo);
+    doubt_models(topo);
+    doubt_links(topo, values);
+    doubt_symmetry(topo);
+    doubt_groups(topo, TOPO_PACKAGE, "GPU");
+    doubt_groups(topo, TOPO_NUMA, "GPU");
+    doubt_groups(topo, TOPO_PCI, "GPU");
+    doubt_nics(topo, values);
+    doubt_ports(topo);
+    free(values);
+    if (topo->no_memory)
+        return error_raise(ROTA_ERR_MEMORY, "no memory for the topology of %.150s", topo->source);
+    return ROTA_OK;
+}

@@ -1,0 +1,366 @@
+/* Rings through several hosts: in each host a path from where a NIC brings the data in to where
+ * another takes them out.
+ *
+ * Per host the paths are packed as the rings of one host are, with one more vertex that stands for
+ * the network: its arcs to a GPU are limited by the NICs next to that GPU. The weakest host decides
+ * how much all carry. Then the paths of all hosts are joined piece by piece, the exit of one host
+ * to an entry on the same rail of the next where there is one.
+ *
+ * The unit is the direct link, or 1 GB/s where there are none. */
+#include "base/error.h"
+#include "topology/hamilton.h"
+#include "topology/packing.h"
+#include "topology/rings.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct path {
+    int *gpus;
+    double share, left;
+    int in, out; /* ports, -1 none */
+};
+
+struct site {
+    int host, gpu_count, port_count;
+    int *gpus, *ports;
+    struct path *paths;
+    int path_count;
+    double sum, bound;
+};
+
+struct tour {
+    const struct topo *topo;
+    double unit; /* GB/s */
+    struct site *sites;
+    int site_count;
+};
+
+static struct path *add_path(struct site *site, double share) {
+    struct path *larger = reallocarray(site->paths, (size_t)site->path_count + 1, sizeof(*larger));
+    if (larger == NULL)
+        return NULL;
+    site->paths = larger;
+    struct path *path = &larger[site->path_count];
+    *path = (struct path){.share = share, .left = share, .in = -1, .out = -1};
+    path->gpus = calloc((size_t)site->gpu_count + 1, sizeof(int));
+    if (path->gpus == NULL)
+        return NULL;
+    site->path_count++;
+    site->sum += share;
+    return path;
+}
+
+static double port_speed(const struct tour *tour, int port) {
+    double gbps = tour->topo->nodes[tour->topo->ports[port]].gbps;
+    return (gbps > 0 ? gbps : 12.0) / tour->unit; /* 100 Gbit/s, NCCL's NET_BW */
+}
+
+static double network_speed(const struct tour *tour, const struct site *site) {
+    double sum = 0;
+    for (int i = 0; i < site->port_count; i++)
+        sum += port_speed(tour, site->ports[i]);
+    return site->port_count > 0 ? sum : INFINITY;
+}
+
+/* The nearest port of a GPU within its host with the least load for its speed. */
+static int choose_port(const struct tour *tour, const struct site *site, int gpu,
+                       const double *load) {
+    int best = -1;
+    for (int i = 0; i < site->port_count; i++) {
+        int port = site->ports[i];
+        rota_path class = topo_port_class(tour->topo, gpu, port);
+        rota_path best_class = best < 0 ? ROTA_PATH_COUNT : topo_port_class(tour->topo, gpu, best);
+        if (class < best_class || (class == best_class && load[port] < load[best]))
+            best = port;
+    }
+    return best;
+}
+
+static bool choose_ports(const struct tour *tour, struct site *site) {
+    size_t ports = (size_t)tour->topo->port_count + 1;
+    double *load = calloc(2 * ports, sizeof(double));
+    if (load == NULL)
+        return false;
+    for (int p = 0; p < site->path_count; p++) {
+        struct path *path = &site->paths[p];
+        path->in = choose_port(tour, site, path->gpus[0], load);
+        path->out = choose_port(tour, site, path->gpus[site->gpu_count - 1], load + ports);
+        if (path->in >= 0) {
+            load[path->in] += path->share / port_speed(tour, path->in);
+            load[ports + (size_t)path->out] += path->share / port_speed(tour, path->out);
+        }
+    }
+    double worst = 1;
+    for (size_t i = 0; i < 2 * ports; i++)
+        worst = fmax(worst, load[i]);
+    site->sum = 0;
+    for (int p = 0; p < site->path_count; p++) {
+        site->paths[p].left = site->paths[p].share /= worst;
+        site->sum += site->paths[p].share;
+    }
+    free(load);
+    return true;
+}
+
+/* Any order will do, so there is a path per NIC (or several), beginning next to it. Every second
+ * host goes the other way round: its exits then lie on the rails of the entries before. */
+static bool find_switched(const struct tour *tour, struct site *site) {
+    const struct topo *topo = tour->topo;
+    int n = site->gpu_count, width = topo->switch_links[site->gpus[0]];
+    for (int i = 0; i < n; i++)
+        if (topo->switch_links[site->gpus[i]] < width)
+            width = topo->switch_links[site->gpus[i]];
+    site->bound = fmin(width, network_speed(tour, site));
+    int turns = n * ((width + n - 1) / n), *base = malloc(((size_t)n + 1) * sizeof(int));
+    bool fine = base != NULL && topo_short_order(topo, site->gpus, n, false, false, base);
+    for (int t = 0; t < turns && fine; t++) {
+        struct path *path = add_path(site, site->bound / turns);
+        fine = path != NULL;
+        for (int i = 0; i < n && fine; i++)
+            path->gpus[i] = site->host % 2 == 0 ? base[(t + i) % n] : base[(t + 2 * n - 1 - i) % n];
+    }
+    free(base);
+    return fine;
+}
+
+/* GPUs with the same nearest ports share one row per direction. */
+static void limit_network(const struct tour *tour, const struct site *site,
+                          struct packing *problem) {
+    const struct topo *topo = tour->topo;
+    int n = site->gpu_count;
+    for (int i = 0; i < n && site->port_count > 0; i++) {
+        int twin = -1;
+        rota_path best = ROTA_PATH_COUNT;
+        double speed = 0;
+        for (int p = 0; p < site->port_count; p++) {
+            rota_path class = topo_port_class(topo, site->gpus[i], site->ports[p]);
+            speed = class < best ? 0 : speed;
+            best = class < best ? class : best;
+            speed += class == best ? port_speed(tour, site->ports[p]) : 0;
+        }
+        for (int j = 0; j < i && twin < 0; j++) {
+            bool same = true;
+            for (int p = 0; p < site->port_count && same; p++)
+                same = (topo_port_class(topo, site->gpus[i], site->ports[p]) == best) ==
+                       (topo_port_class(topo, site->gpus[j], site->ports[p]) == best);
+            twin = same ? j : -1;
+        }
+        int width = n + 1;
+        if (twin < 0) {
+            problem->capacity[problem->rows] = problem->capacity[problem->rows + 1] = speed;
+            problem->row[i + 1] = problem->rows++;
+            problem->row[(i + 1) * width] = problem->rows++;
+        } else {
+            problem->row[i + 1] = problem->row[twin + 1];
+            problem->row[(i + 1) * width] = problem->row[(twin + 1) * width];
+        }
+    }
+}
+
+static bool find_packed(const struct tour *tour, struct site *site) {
+    int n = site->gpu_count, width = n + 1;
+    struct packing problem = {.n = width};
+    struct packed packed = {0};
+    problem.row = malloc((size_t)(width * width) * sizeof(int));
+    problem.capacity = malloc((size_t)(width * width + 2 * width) * sizeof(double));
+    bool fine = problem.row != NULL && problem.capacity != NULL;
+    for (int i = 0; i < width && fine; i++)
+        for (int j = 0; j < width; j++) {
+            int links =
+                i == 0 || j == 0 ? 0 : topo_links(tour->topo, site->gpus[i - 1], site->gpus[j - 1]);
+            problem.row[i * width + j] = i == j             ? PACKING_NONE
+                                         : i == 0 || j == 0 ? PACKING_FREE
+                                         : links > 0        ? problem.rows
+                                                            : PACKING_NONE;
+            if (links > 0)
+                problem.capacity[problem.rows++] = links;
+        }
+    if (fine)
+        limit_network(tour, site, &problem);
+    fine = fine && packing_solve(&problem, &packed);
+    site->bound = packed.bound;
+    for (int c = 0; c < packed.count && fine; c++) {
+        struct path *path = add_path(site, packed.shares[c]);
+        fine = path != NULL;
+        for (int i = 0; i < n && fine; i++)
+            path->gpus[i] = site->gpus[packed.cycles[c * width + 1 + i] - 1];
+    }
+    free(problem.row);
+    free(problem.capacity);
+    packing_free(&packed);
+    return fine;
+}
+
+/* One path, as fast as its narrowest hop. */
+static bool find_short(const struct tour *tour, struct site *site) {
+    struct path *path = add_path(site, 0);
+    if (path == NULL ||
+        !topo_short_order(tour->topo, site->gpus, site->gpu_count, true, true, path->gpus))
+        return false;
+    double speed = network_speed(tour, site);
+    for (int i = 0; i + 1 < site->gpu_count; i++) {
+        int from = path->gpus[i], to = path->gpus[i + 1], links = topo_links(tour->topo, from, to);
+        speed = fmin(speed, links > 0 ? links * tour->topo->link_gbps / tour->unit
+                                      : topo_path_gbps(tour->topo, from, to) / tour->unit);
+    }
+    speed = isinf(speed) ? topo_pci_speed(8, 16) / tour->unit : speed;
+    path->share = path->left = site->sum = site->bound = speed;
+    return true;
+}
+
+static bool find_paths(const struct tour *tour, struct site *site) {
+    const char *kind = topo_ring_kind(tour->topo, site->gpus, site->gpu_count);
+    bool fine;
+    if (strcmp(kind, "nvswitch") == 0)
+        fine = find_switched(tour, site);
+    else if (strcmp(kind, "direct") == 0 && site->gpu_count < HAMILTON_EXACT)
+        fine = find_packed(tour, site);
+    else
+        fine = find_short(tour, site);
+    return fine && choose_ports(tour, site);
+}
+
+static int *collect(const struct topo *topo, const int *devices, int count, int host, int *found) {
+    int *list = calloc((size_t)count + 1, sizeof(int));
+    *found = 0;
+    for (int i = 0; i < count && list != NULL; i++)
+        if (topo->nodes[devices[i]].host == host)
+            list[(*found)++] = i;
+    return list;
+}
+
+static bool find_sites(struct tour *tour) {
+    const struct topo *topo = tour->topo;
+    tour->sites = calloc((size_t)topo->host_count + 1, sizeof(*tour->sites));
+    bool fine = tour->sites != NULL;
+    for (int host = 0; host < topo->host_count && fine; host++) {
+        struct site *site = &tour->sites[tour->site_count++];
+        site->host = host;
+        site->gpus = collect(topo, topo->gpus, topo->gpu_count, host, &site->gpu_count);
+        site->ports = collect(topo, topo->ports, topo->port_count, host, &site->port_count);
+        fine = site->gpus != NULL && site->ports != NULL;
+        if (fine && site->gpu_count == 0) {
+            free(site->gpus);
+            free(site->ports);
+            *site = (struct site){0};
+            tour->site_count--;
+        } else {
+            fine = fine && find_paths(tour, site);
+        }
+    }
+    return fine;
+}
+
+static void free_sites(struct tour *tour) {
+    for (int i = 0; i < tour->site_count; i++) {
+        struct site *site = &tour->sites[i];
+        for (int p = 0; p < site->path_count; p++)
+            free(site->paths[p].gpus);
+        free(site->paths);
+        free(site->gpus);
+        free(site->ports);
+    }
+    free(tour->sites);
+}
+
+static bool same_rail(const struct topo *topo, int out, int in) {
+    return out >= 0 && in >= 0 &&
+           topo->nodes[topo->ports[out]].dev == topo->nodes[topo->ports[in]].dev &&
+           topo->nodes[topo->ports[out]].dev >= 0;
+}
+
+/* The path of a host that goes on from `out`; NULL when all are used up. */
+static struct path *next_path(const struct topo *topo, struct site *site, int out) {
+    struct path *found = NULL;
+    for (int p = 0; p < site->path_count; p++) {
+        struct path *path = &site->paths[p];
+        if (path->left < 1e-9)
+            continue;
+        if (same_rail(topo, out, path->in))
+            return path;
+        found = found == NULL ? path : found;
+    }
+    return found;
+}
+
+/* One piece: a path of each host, as much as the least of them has left. False when done. */
+static bool join_piece(struct tour *tour, struct path **chosen, double *share) {
+    int out = -1;
+    *share = INFINITY;
+    for (int s = 0; s < tour->site_count; s++) {
+        chosen[s] = next_path(tour->topo, &tour->sites[s], out);
+        if (chosen[s] == NULL)
+            return false;
+        out = chosen[s]->out;
+        *share = fmin(*share, chosen[s]->left);
+    }
+    for (int s = 0; s < tour->site_count; s++)
+        chosen[s]->left -= *share;
+    return true;
+}
+
+static bool add_pieces(struct tour *tour, struct topo_rings *rings) {
+    struct path **chosen = calloc((size_t)tour->site_count + 1, sizeof(struct path *));
+    double share;
+    bool fine = chosen != NULL;
+    while (fine && join_piece(tour, chosen, &share)) {
+        int copies = share > 1 ? (int)ceil(share - 1e-9) : 1; /* no ring takes more than a link */
+        for (int copy = 0; copy < copies && fine; copy++) {
+            struct topo_ring *ring = topo_add_ring(rings, share / copies);
+            fine = ring != NULL;
+            for (int s = 0, at = 0; s < tour->site_count && fine; s++) {
+                memcpy(&ring->gpus[at], chosen[s]->gpus,
+                       (size_t)tour->sites[s].gpu_count * sizeof(int));
+                at += tour->sites[s].gpu_count;
+                ring->ports[2 * s] = chosen[s]->in;
+                ring->ports[2 * s + 1] = chosen[s]->out;
+                ring->gbps = ring->share * tour->unit;
+            }
+        }
+    }
+    free(chosen);
+    return fine;
+}
+
+static void finish(const struct tour *tour, struct topo_rings *rings) {
+    const struct topo *topo = tour->topo;
+    rings->kind = "hosts";
+    rings->bound = INFINITY;
+    rings->score = 0;
+    for (int s = 0; s < tour->site_count; s++)
+        rings->bound = fmin(rings->bound, tour->sites[s].bound);
+    for (int r = 0; r < rings->count; r++)
+        rings->score += rings->rings[r].share;
+    for (int i = 0; i < topo->gpu_count && rings->count > 0; i++)
+        rings->hops[topo_gpu_class(topo, rings->rings[0].gpus[i],
+                                   rings->rings[0].gpus[(i + 1) % topo->gpu_count])]++;
+    bool whole = fabs(rings->bound - round(rings->bound)) < 1e-9;
+    for (int r = 0; r < rings->count; r++)
+        whole = whole && fabs(rings->rings[r].share - 1) < 1e-9;
+    rings->bound_kind = whole ? "whole" : "fractional";
+    rings->score_gbps = rings->score * tour->unit;
+    rings->optimal = rings->score > rings->bound - 1e-4;
+}
+
+rota_status topo_find_host_rings(const struct topo *topo, struct topo_rings *rings) {
+    struct tour tour = {.topo = topo, .unit = topo->link_gbps > 0 ? topo->link_gbps : 1};
+    bool fine = find_sites(&tour);
+    for (int s = 0; s < tour.site_count && fine; s++) { /* the weakest host decides */
+        double least = INFINITY;
+        for (int other = 0; other < tour.site_count; other++)
+            least = fmin(least, tour.sites[other].sum);
+        for (int p = 0; p < tour.sites[s].path_count; p++)
+            tour.sites[s].paths[p].left *= least / tour.sites[s].sum;
+    }
+    rings->port_count = 2 * tour.site_count;
+    fine = fine && add_pieces(&tour, rings);
+    if (fine)
+        finish(&tour, rings);
+    free_sites(&tour);
+    if (fine)
+        return ROTA_OK;
+    topo_free_rings(rings);
+    return error_raise(ROTA_ERR_MEMORY, "no memory for the search of rings");
+}

@@ -1,0 +1,142 @@
+/* hwloc XML before hwloc sees it.
+ *
+ * hwloc's reader (2.9) says of a bad file only that it is bad, takes a recursion per level of
+ * nesting, and silently drops everything that follows an XML comment within an object. So the file
+ * is parsed once here: what is wrong is named with line and attribute, nesting is bounded, and
+ * comments are taken out. */
+#include "topology/hwloc_check.h"
+#include "base/error.h"
+
+#include <expat.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Real machines have about 20; each level costs hwloc some hundred bytes of stack. */
+#define MAX_DEPTH 64
+
+struct checking {
+    XML_Parser parser;
+    int depth;
+    bool saw_root;
+    int version; /* stated by the root, 1 when it states none */
+    char reason[128];
+};
+
+static void refuse(struct checking *checking, const char *format, const char *what) {
+    if (checking->reason[0] == '\0')
+        snprintf(checking->reason, sizeof(checking->reason), format, what);
+    XML_StopParser(checking->parser, XML_FALSE);
+}
+
+static const char *attribute(const char **attributes, const char *name) {
+    for (; attributes[0] != NULL; attributes += 2)
+        if (strcmp(attributes[0], name) == 0)
+            return attributes[1];
+    return NULL;
+}
+
+static void need(struct checking *checking, const char **attributes, const char *type,
+                 const char *name) {
+    char what[96];
+    snprintf(what, sizeof(what), "%.40s without attribute %s", type, name);
+    if (attribute(attributes, name) == NULL)
+        refuse(checking, "an object of type %s", what);
+}
+
+static void check_object(struct checking *checking, const char **attributes) {
+    const char *type = attribute(attributes, "type");
+    if (type == NULL) {
+        refuse(checking, "an object without attribute %s", "type");
+        return;
+    }
+    if (strcmp(type, "PU") == 0 || strcmp(type, "Machine") == 0)
+        need(checking, attributes, type, "cpuset");
+    if (strcmp(type, "PU") == 0 || strcmp(type, "NUMANode") == 0)
+        need(checking, attributes, type, "os_index");
+    if (strcmp(type, "PCIDev") == 0) {
+        need(checking, attributes, type, "pci_busid");
+        need(checking, attributes, type, "pci_type");
+    }
+    if (strcmp(type, "Bridge") == 0)
+        need(checking, attributes, type, "bridge_type");
+    if (strcmp(type, "OSDev") == 0)
+        need(checking, attributes, type, "osdev_type");
+}
+
+static void on_start(void *argument, const char *name, const char **attributes) {
+    struct checking *checking = argument;
+    if (checking->depth++ == 0) {
+        const char *version = attribute(attributes, "version");
+        checking->saw_root = strcmp(name, "topology") == 0;
+        checking->version = version == NULL ? 1 : (int)(strtol(version, NULL, 10) & 0xffff);
+        if (!checking->saw_root)
+            refuse(checking, "the root element is not <%s>", "topology");
+    }
+    if (checking->depth > MAX_DEPTH)
+        refuse(checking, "elements are nested deeper than %s levels", "64");
+    if (strcmp(name, "object") == 0 && checking->version <= 2)
+        check_object(checking, attributes);
+}
+
+static void on_end(void *argument, const char *name) {
+    (void)name;
+    ((struct checking *)argument)->depth--;
+}
+
+static void on_entity(void *argument, const char *name, int is_parameter, const char *value,
+                      int value_length, const char *base, const char *system_id,
+                      const char *public_id, const char *notation) {
+    (void)is_parameter, (void)value, (void)value_length, (void)base, (void)system_id;
+    (void)public_id, (void)notation;
+    refuse(argument, "it declares the entity %.40s", name);
+}
+
+/* "<!--" begins a comment wherever it stands: < is not allowed in attributes, and hwloc's files
+ * have no CDATA. */
+static size_t strip_comments(char *text, size_t length) {
+    char *to = text;
+    const char *at = text, *end = text + length, *open;
+    while ((open = memmem(at, (size_t)(end - at), "<!--", 4)) != NULL) {
+        const char *close = memmem(open, (size_t)(end - open), "-->", 3);
+        memmove(to, at, (size_t)(open - at));
+        to += open - at;
+        at = close == NULL ? end : close + 3;
+    }
+    memmove(to, at, (size_t)(end - at));
+    to += end - at;
+    *to = '\0';
+    return (size_t)(to - text);
+}
+
+rota_status hwloc_check(const char *source, const char *bytes, size_t length, char **text,
+                        size_t *text_length, int *version) {
+    struct checking checking = {.parser = XML_ParserCreate(NULL)};
+    if (checking.parser == NULL)
+        return error_raise(ROTA_ERR_MEMORY, "no memory for the topology of %.150s", source);
+    XML_SetUserData(checking.parser, &checking);
+    XML_SetElementHandler(checking.parser, on_start, on_end);
+    XML_SetEntityDeclHandler(checking.parser, on_entity);
+    bool fine =
+        length < INT_MAX && XML_Parse(checking.parser, bytes, (int)length, 1) == XML_STATUS_OK;
+    rota_status status = ROTA_OK;
+    if (!fine)
+        status = error_raise(ROTA_ERR_FORMAT, "%s, line %lu: %s", source,
+                             (unsigned long)XML_GetCurrentLineNumber(checking.parser),
+                             checking.reason[0] != '\0'
+                                 ? checking.reason
+                                 : XML_ErrorString(XML_GetErrorCode(checking.parser)));
+    XML_ParserFree(checking.parser);
+    if (status != ROTA_OK)
+        return status;
+    char *copy = malloc(length + 1);
+    if (copy == NULL)
+        return error_raise(ROTA_ERR_MEMORY, "no memory for the topology of %.150s", source);
+    memcpy(copy, bytes, length);
+    *text_length = strip_comments(copy, length);
+    *text = copy;
+    *version = checking.version;
+    return ROTA_OK;
+}

@@ -1,0 +1,521 @@
+/* Reader of NCCL's and RCCL's topology XML, as found in the wild: whole dumps, hand-written partial
+ * files, devices without elements, attributes missing or odd. What cannot be told stays unknown;
+ * what looks wrong is named in the warnings; only what is no such file is refused.
+ *
+ * expat calls element by element; `stack` holds, per open element, the node that its children hang
+ * on (-1: they are of no use), so depth costs heap and no stack. Link targets are kept as text and
+ * resolved at the end, when all devices are known. */
+#include "base/error.h"
+#include "topology/graph.h"
+
+#include <ctype.h>
+#include <expat.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* An answer of more hosts than this is not a machine that anybody has in one file. */
+#define MAX_HOSTS 4096
+
+struct target {
+    int gpu;
+    int count;
+    bool xgmi;
+    char busid[32];
+    uint32_t tclass;
+};
+
+struct reading {
+    struct topo *topo;
+    XML_Parser parser;
+    int *stack;
+    int depth, room;
+    struct target *targets;
+    int target_count, target_room;
+    size_t affinity_length;
+    bool saw_system, refused;
+    char reason[160];
+    int unclassified, no_speed, no_vendor, no_affinity, self_links, stray_text;
+    int ports, direct_ports;
+};
+
+static void refuse(struct reading *reading, const char *reason) {
+    if (!reading->refused)
+        snprintf(reading->reason, sizeof(reading->reason), "%s", reason);
+    reading->refused = true;
+    XML_StopParser(reading->parser, XML_FALSE);
+}
+
+static const char *attribute(const char **attributes, const char *name) {
+    for (; attributes[0] != NULL; attributes += 2)
+        if (strcmp(attributes[0], name) == 0)
+            return attributes[1];
+    return NULL;
+}
+
+static int attribute_int(const char **attributes, const char *name, int fallback) {
+    const char *text = attribute(attributes, name);
+    char *end;
+    if (text == NULL)
+        return fallback;
+    long value = strtol(text, &end, 10);
+    return end == text || value < -1 || value > INT_MAX / 4 ? fallback : (int)value;
+}
+
+static uint32_t attribute_hex(const char **attributes, const char *name) {
+    const char *text = attribute(attributes, name);
+    return text == NULL ? 0 : (uint32_t)strtoul(text, NULL, 16);
+}
+
+/* Number at the beginning: "16 GT/s", "16.0 GT/s PCIe", "" (0). */
+static double leading_number(const char *text) {
+    char *end;
+    double value = text == NULL ? 0 : strtod(text, &end);
+    return text != NULL && end != text && value > 0 && value < 1e6 ? value : 0;
+}
+
+static void copy_busid(char to[32], const char *from) {
+    topo_copy_text(to, 32, from);
+    for (char *at = to; *at != '\0'; at++)
+        *at = (char)tolower((unsigned char)*at);
+}
+
+/* Words of 32 bits, the highest first. The kernel writes the masks of all NUMA nodes with the same
+ * number of digits, so one that is shorter has lost some on the way. */
+static hwloc_bitmap_t read_affinity(struct reading *reading, const char *text, int numa) {
+    hwloc_bitmap_t cpus = hwloc_bitmap_alloc();
+    if (cpus == NULL) {
+        reading->topo->no_memory = true;
+        return NULL;
+    }
+    unsigned words = 1;
+    for (const char *at = text; *at != '\0'; at++)
+        words += *at == ',';
+    size_t length = strlen(text);
+    if (reading->affinity_length == 0)
+        reading->affinity_length = length;
+    if (length != reading->affinity_length)
+        topo_warn(reading->topo,
+                  "NUMA node %d: its affinity, \"%.20s...\", has %zu characters and "
+                  "that of others %zu: CPUs may be missing",
+                  numa, text, length, reading->affinity_length);
+    const char *at = text;
+    for (unsigned word = words; word > 0 && words <= 1024; word--) {
+        char *end;
+        unsigned long bits = strtoul(at, &end, 16);
+        if (end == at || (*end != ',' && *end != '\0') || bits > UINT32_MAX) {
+            topo_warn(reading->topo,
+                      "NUMA node %d: affinity \"%.80s\" is no list of hexadecimal "
+                      "words, ignored",
+                      numa, text);
+            hwloc_bitmap_zero(cpus);
+            break;
+        }
+        for (unsigned bit = 0; bit < 32; bit++)
+            if (bits >> bit & 1)
+                hwloc_bitmap_set(cpus, (word - 1) * 32 + bit);
+        at = end + 1; /* not read after the last word */
+    }
+    return cpus;
+}
+
+static int open_cpu(struct reading *reading, const char **attributes) {
+    struct topo *topo = reading->topo;
+    const char *hash = attribute(attributes, "host_hash");
+    int host = topo_host_named(topo, hash != NULL ? hash : "");
+    if (topo->host_count > MAX_HOSTS)
+        refuse(reading, "more than 4096 hosts (host_hash)");
+    int numa = topo_add_node(topo, TOPO_NUMA, host);
+    if (host < 0 || numa < 0)
+        return -1;
+    struct topo_node *node = &topo->nodes[numa];
+    node->numa = attribute_int(attributes, "numaid", -1);
+    topo_copy_text(node->arch_name, sizeof(node->arch_name), attribute(attributes, "arch"));
+    topo_copy_text(node->vendor_name, sizeof(node->vendor_name), attribute(attributes, "vendor"));
+    node->family = (uint32_t)attribute_int(attributes, "familyid", 0);
+    node->model = (uint32_t)attribute_int(attributes, "modelid", 0);
+    reading->no_vendor += node->arch_name[0] == '\0' || node->vendor_name[0] == '\0';
+    if (node->numa < 0)
+        topo_warn(topo, "a cpu element has no numaid");
+    const char *affinity = attribute(attributes, "affinity");
+    if (affinity != NULL && affinity[0] != '\0')
+        topo->nodes[numa].cpus = read_affinity(reading, affinity, topo->nodes[numa].numa);
+    else
+        reading->no_affinity++;
+    return topo_add_node(topo, TOPO_ROOT, numa);
+}
+
+static int open_pci(struct reading *reading, int parent, const char **attributes) {
+    int pci = topo_add_node(reading->topo, TOPO_PCI, parent);
+    if (pci < 0)
+        return -1;
+    struct topo_node *node = &reading->topo->nodes[pci];
+    copy_busid(node->busid, attribute(attributes, "busid"));
+    node->pci_class = attribute_hex(attributes, "class");
+    node->vendor = attribute_hex(attributes, "vendor");
+    node->device = attribute_hex(attributes, "device");
+    node->gts = leading_number(attribute(attributes, "link_speed"));
+    node->lanes = attribute_int(attributes, "link_width", 0);
+    if (node->lanes < 0 || node->lanes > 64)
+        node->lanes = 0;
+    node->gbps = topo_pci_speed(node->gts, node->lanes);
+    reading->no_speed += node->gbps <= 0;
+    return pci;
+}
+
+/* A device element turns the PCI node that it stands in into the device; a second one in the same
+ * node, or one directly below a CPU, gets a node of its own. */
+static int device_node(struct reading *reading, enum topo_kind kind, int parent) {
+    struct topo_node *above = &reading->topo->nodes[parent];
+    if (above->kind == TOPO_PCI) {
+        above->kind = kind;
+        return parent;
+    }
+    int holder = above->kind == TOPO_ROOT ? parent : above->parent;
+    int node = topo_add_node(reading->topo, kind, holder);
+    if (node >= 0 && holder != parent) {
+        const struct topo_node *twin = &reading->topo->nodes[parent];
+        memcpy(reading->topo->nodes[node].busid, twin->busid, sizeof(twin->busid));
+        reading->topo->nodes[node].gbps = twin->gbps;
+    }
+    return node;
+}
+
+/* "910", "gfx942", "gfx90a" (910 in older files). */
+static int read_gcn(const char *text) {
+    if (strncmp(text, "gfx", 3) == 0)
+        text += 3;
+    if (strncmp(text, "90a", 3) == 0)
+        return 910;
+    return (int)leading_number(text);
+}
+
+static int open_gpu(struct reading *reading, int parent, const char **attributes) {
+    int gpu = device_node(reading, TOPO_GPU, parent);
+    if (gpu < 0)
+        return -1;
+    struct topo_node *node = &reading->topo->nodes[gpu];
+    const char *gcn = attribute(attributes, "gcn");
+    node->dev = attribute_int(attributes, "dev", -1);
+    node->rank = attribute_int(attributes, "rank", -1);
+    node->arch = gcn != NULL ? read_gcn(gcn) : attribute_int(attributes, "sm", 0);
+    if (node->arch < 0)
+        node->arch = 0;
+    return gpu;
+}
+
+static int open_port(struct reading *reading, int parent, const char **attributes) {
+    int port = topo_add_node(reading->topo, TOPO_PORT, parent);
+    if (port < 0)
+        return -1;
+    struct topo_node *node = &reading->topo->nodes[port];
+    const char *name = attribute(attributes, "name");
+    node->dev = attribute_int(attributes, "dev", -1);
+    if (name != NULL && name[0] != '\0')
+        topo_copy_text(node->name, sizeof(node->name), name);
+    else
+        snprintf(node->name, sizeof(node->name), "net%d", node->dev);
+    node->gbps = leading_number(attribute(attributes, "speed")) / 8000.0; /* from Mbit/s */
+    reading->direct_ports += attribute_int(attributes, "gdr", 1) != 0;
+    reading->ports++;
+    if (node->gbps <= 0)
+        topo_warn(reading->topo, "NIC port %s has no speed", node->name);
+    return port;
+}
+
+static void add_target(struct reading *reading, int gpu, bool xgmi, const char **attributes) {
+    if (reading->target_count == reading->target_room) {
+        int room = reading->target_room * 2 + 64;
+        struct target *larger =
+            reallocarray(reading->targets, (size_t)room, sizeof(*reading->targets));
+        if (larger == NULL) {
+            reading->topo->no_memory = true;
+            return;
+        }
+        reading->targets = larger;
+        reading->target_room = room;
+    }
+    struct target *target = &reading->targets[reading->target_count];
+    target->gpu = gpu;
+    target->xgmi = xgmi;
+    target->count = attribute_int(attributes, "count", -1);
+    target->tclass = attribute_hex(attributes, "tclass");
+    copy_busid(target->busid, attribute(attributes, "target"));
+    if (target->count < 0 || target->count > 1024) {
+        topo_warn(reading->topo, "a link to %s has no usable count: taken as 1", target->busid);
+        target->count = 1;
+    }
+    reading->target_count++;
+}
+
+/* What the children of this element hang on. */
+static int open_element(struct reading *reading, int parent, const char *name,
+                        const char **attributes) {
+    enum topo_kind above = parent >= 0 ? reading->topo->nodes[parent].kind : TOPO_GONE;
+    if (strcmp(name, "cpu") == 0)
+        return open_cpu(reading, attributes);
+    if (above == TOPO_GONE)
+        return -1;
+    if (strcmp(name, "pci") == 0)
+        return open_pci(reading, parent, attributes);
+    if (strcmp(name, "gpu") == 0)
+        return open_gpu(reading, parent, attributes);
+    if (strcmp(name, "nic") == 0)
+        return device_node(reading, TOPO_NIC, parent);
+    if (strcmp(name, "net") == 0) {
+        if (above != TOPO_NIC)
+            parent = device_node(reading, TOPO_NIC, parent);
+        return parent < 0 ? -1 : open_port(reading, parent, attributes);
+    }
+    bool xgmi = strcmp(name, "xgmi") == 0;
+    if (xgmi || strcmp(name, "nvlink") == 0) {
+        if (above == TOPO_GPU)
+            add_target(reading, parent, xgmi, attributes);
+        else
+            topo_warn(reading->topo, "an <%s> stands outside a GPU, ignored", name);
+        return -1;
+    }
+    if (strcmp(name, "c2c") != 0)
+        topo_warn(reading->topo, "element <%.40s> is not known, ignored", name);
+    return -1;
+}
+
+static void on_start(void *argument, const char *name, const char **attributes) {
+    struct reading *reading = argument;
+    if (reading->depth == 0) {
+        reading->saw_system = strcmp(name, "system") == 0;
+        if (!reading->saw_system)
+            refuse(reading, "the root element is not <system>");
+    }
+    if (reading->depth == reading->room) {
+        int room = reading->room * 2 + 64;
+        int *larger = reallocarray(reading->stack, (size_t)room, sizeof(int));
+        if (larger == NULL) {
+            reading->topo->no_memory = true;
+            refuse(reading, "no memory");
+            return;
+        }
+        reading->stack = larger;
+        reading->room = room;
+    }
+    int parent = reading->depth > 0 ? reading->stack[reading->depth - 1] : -1;
+    reading->stack[reading->depth] =
+        reading->depth == 0 ? -1 : open_element(reading, parent, name, attributes);
+    reading->depth++;
+}
+
+static void on_end(void *argument, const char *name) {
+    (void)name;
+    ((struct reading *)argument)->depth--;
+}
+
+static void on_text(void *argument, const char *text, int length) {
+    struct reading *reading = argument;
+    for (int i = 0; i < length; i++)
+        if (!isspace((unsigned char)text[i])) {
+            reading->stray_text++;
+            return;
+        }
+}
+
+/* Entities have no place in these files and are a known way to make parsers explode. */
+static void on_entity(void *argument, const char *name, int is_parameter, const char *value,
+                      int value_length, const char *base, const char *system_id,
+                      const char *public_id, const char *notation) {
+    (void)name, (void)is_parameter, (void)value, (void)value_length, (void)base, (void)system_id;
+    (void)public_id, (void)notation;
+    refuse(argument, "it declares an entity");
+}
+
+/* Leaves that no element tells apart: by PCI class, else unknown. */
+static void classify_leaves(struct reading *reading) {
+    struct topo *topo = reading->topo;
+    bool *has_child = calloc((size_t)topo->node_count + 1, sizeof(bool));
+    if (has_child == NULL) {
+        topo->no_memory = true;
+        return;
+    }
+    for (int i = 0; i < topo->node_count; i++)
+        if (topo->nodes[i].parent >= 0)
+            has_child[topo->nodes[i].parent] = true;
+    for (int i = topo->node_count - 1; i >= 0; i--) {
+        struct topo_node *node = &topo->nodes[i];
+        if (node->kind != TOPO_PCI || has_child[i])
+            continue;
+        uint32_t class = node->pci_class >> 16;
+        if (class == 0x03 || class == 0x12)
+            node->kind = TOPO_GPU;
+        else if (class == 0x02)
+            node->kind = TOPO_NIC;
+        else if (node->pci_class >> 8 == 0x0680)
+            node->kind = TOPO_NVSWITCH;
+        else if (node->pci_class == 0) {
+            node->kind = TOPO_GONE;
+            reading->unclassified++;
+        }
+        if (node->kind == TOPO_GPU)
+            topo_warn(topo, "%s is a GPU by its PCI class alone", node->busid);
+    }
+    for (int i = 0, count = topo->node_count; i < count; i++)
+        if (topo->nodes[i].kind == TOPO_NIC && !has_child[i]) {
+            int port = topo_add_node(topo, TOPO_PORT, i);
+            if (port >= 0)
+                topo_copy_text(topo->nodes[port].name, sizeof(topo->nodes[port].name),
+                               topo->nodes[i].busid[0] ? topo->nodes[i].busid : "nic");
+        }
+    free(has_child);
+}
+
+struct device {
+    int host, node;
+    const char *busid;
+};
+
+static int compare_devices(const void *left, const void *right) {
+    const struct device *a = left, *b = right;
+    int compared = strcmp(a->busid, b->busid);
+    return compared != 0 ? compared : (a->host > b->host) - (a->host < b->host);
+}
+
+static int find_device(const struct device *devices, int count, const char *busid, int host) {
+    struct device wanted = {host, -1, busid};
+    const struct device *found =
+        bsearch(&wanted, devices, (size_t)count, sizeof(*devices), compare_devices);
+    return found == NULL ? -1 : found->node;
+}
+
+/* The switch of that name in that host, made when the file only mentions it as a target. */
+static int find_switch(struct topo *topo, int *made, int made_count, const char *busid, int host) {
+    for (int i = 0; i < made_count; i++)
+        if (topo->nodes[made[i]].host == host && strcmp(topo->nodes[made[i]].busid, busid) == 0)
+            return made[i];
+    return -1;
+}
+
+static void link_target(struct reading *reading, const struct target *target,
+                        const struct device *devices, int device_count, int **switches,
+                        int *switch_count) {
+    struct topo *topo = reading->topo;
+    int host = topo->nodes[target->gpu].host;
+    int node = find_device(devices, device_count, target->busid, host);
+    if (node == target->gpu) {
+        reading->self_links += target->count;
+        topo_warn(topo, "GPU %s names itself as the target of %d links, ignored",
+                  topo->nodes[target->gpu].busid, target->count);
+        return;
+    }
+    if (node < 0 && target->tclass >> 8 == 0x0680)
+        node = find_switch(topo, *switches, *switch_count, target->busid, host);
+    if (node < 0 && target->tclass >> 8 == 0x0680) {
+        int above = topo_above(topo, target->gpu, TOPO_HOST);
+        int *larger = reallocarray(*switches, (size_t)*switch_count + 1, sizeof(int));
+        if (larger == NULL || (node = topo_add_node(topo, TOPO_NVSWITCH, above)) < 0) {
+            topo->no_memory = true;
+            *switches = larger != NULL ? larger : *switches;
+            return;
+        }
+        *switches = larger;
+        larger[(*switch_count)++] = node;
+        memcpy(topo->nodes[node].busid, target->busid, sizeof(target->busid));
+    }
+    if (node < 0) {
+        topo_warn(topo, "GPU %s has %d links to %s, which is not in the file",
+                  topo->nodes[target->gpu].busid, target->count, target->busid);
+        return;
+    }
+    if (target->xgmi)
+        topo->brand = TOPO_XGMI;
+    topo_add_link(topo, target->gpu, node, target->count);
+}
+
+/* More switches than a machine can have would make their lookup slow; the rest has no target. */
+#define MAX_SWITCHES 4096
+
+static void resolve_targets(struct reading *reading) {
+    struct topo *topo = reading->topo;
+    struct device *devices = calloc((size_t)topo->node_count + 1, sizeof(*devices));
+    int count = 0, *switches = NULL, switch_count = 0;
+    if (devices == NULL) {
+        topo->no_memory = true;
+        return;
+    }
+    for (int i = 0; i < topo->node_count; i++)
+        if (topo->nodes[i].kind == TOPO_GPU || topo->nodes[i].kind == TOPO_NVSWITCH)
+            devices[count++] = (struct device){topo->nodes[i].host, i, NULL};
+    char(*names)[32] = calloc((size_t)count + 1, sizeof(*names)); /* nodes move as more are added */
+    if (names == NULL) {
+        topo->no_memory = true;
+        free(devices);
+        return;
+    }
+    for (int i = 0; i < count; i++) {
+        memcpy(names[i], topo->nodes[devices[i].node].busid, sizeof(names[i]));
+        devices[i].busid = names[i];
+    }
+    qsort(devices, (size_t)count, sizeof(*devices), compare_devices);
+    for (int i = 0; i < reading->target_count && switch_count <= MAX_SWITCHES; i++)
+        link_target(reading, &reading->targets[i], devices, count, &switches, &switch_count);
+    if (switch_count > MAX_SWITCHES)
+        topo_warn(topo, "more than %d NVSwitches: links beyond them are left out", MAX_SWITCHES);
+    free(switches);
+    free(names);
+    free(devices);
+}
+
+static void summarize(struct reading *reading) {
+    struct topo *topo = reading->topo;
+    if (reading->unclassified > 0)
+        topo_warn(topo, "%d PCI devices have no class: what they are is unknown, left out",
+                  reading->unclassified);
+    if (reading->no_speed > 0)
+        topo_warn(topo, "%d PCI devices have no usable link_speed or link_width",
+                  reading->no_speed);
+    if (reading->no_vendor > 0)
+        topo_warn(topo, "%d cpu elements have no arch or vendor: NUMA links get the default speed",
+                  reading->no_vendor);
+    if (reading->no_affinity > 0)
+        topo_warn(topo, "%d cpu elements have no affinity: their CPUs are unknown",
+                  reading->no_affinity);
+    if (reading->ports > 0 && reading->direct_ports == 0)
+        topo_warn(topo, "no NIC reaches GPU memory by itself (gdr=0): data are copied through the "
+                        "host");
+    if (reading->stray_text > 0)
+        topo_warn(topo, "stray text between the elements, ignored");
+}
+
+static rota_status parse(struct reading *reading, const char *bytes, size_t length) {
+    XML_SetUserData(reading->parser, reading);
+    XML_SetElementHandler(reading->parser, on_start, on_end);
+    XML_SetCharacterDataHandler(reading->parser, on_text);
+    XML_SetEntityDeclHandler(reading->parser, on_entity);
+    /* White space and comments before the root are legal; a declaration after them is not, and no
+     * file has one. */
+    enum XML_Status status = XML_Parse(reading->parser, bytes, (int)length, 1);
+    if (reading->topo->no_memory)
+        return error_raise(ROTA_ERR_MEMORY, "no memory for the topology of %.150s",
+                           reading->topo->source);
+    if (status == XML_STATUS_OK && reading->saw_system)
+        return ROTA_OK;
+    return error_raise(ROTA_ERR_FORMAT, "%s, line %lu: %s", reading->topo->source,
+                       (unsigned long)XML_GetCurrentLineNumber(reading->parser),
+                       reading->refused ? reading->reason
+                                        : XML_ErrorString(XML_GetErrorCode(reading->parser)));
+}
+
+rota_status topo_read_nccl(struct topo *topo, const char *bytes, size_t length) {
+    struct reading reading = {.topo = topo, .parser = XML_ParserCreate(NULL)};
+    if (reading.parser == NULL)
+        return error_raise(ROTA_ERR_MEMORY, "no memory for the topology of %.150s", topo->source);
+    rota_status status = length > INT_MAX
+                             ? error_raise(ROTA_ERR_FORMAT, "%s: more than 2 GiB", topo->source)
+                             : parse(&reading, bytes, length);
+    if (status == ROTA_OK) {
+        classify_leaves(&reading);
+        resolve_targets(&reading);
+        summarize(&reading);
+    }
+    XML_ParserFree(reading.parser);
+    free(reading.stack);
+    free(reading.targets);
+    return status;
+}

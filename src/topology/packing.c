@@ -1,0 +1,399 @@
+/* Packing Hamiltonian cycles: max sum(x_c) over cycles c, so that on every row (a link) the cycles
+ * that use it sum up to at most its capacity.
+ *
+ * There are far too many cycles to write down, so columns are generated (Gilmore and Gomory, 1961):
+ * a revised simplex over the cycles known so far gives each row a price; the cheapest Hamiltonian
+ * cycle under these prices (hamilton.h) either costs less than 1 and enters, or nothing does. Then
+ * the prices prove the bound: any cycle costs at least `cheapest`, so x sums up to at most
+ * capacity * prices / cheapest.
+ *
+ * Link graphs are symmetric, hence degenerate; capacities are disturbed by less than 1e-6, every
+ * row by another amount, so that no pivot stands still. The result is computed from the capacities
+ * as they are.
+ *
+ * Whole cycles come from diving: take the cycle with the largest share as whole, lower the
+ * capacities, solve again; a choice that lowers the optimum too far is undone. */
+#include "topology/packing.h"
+#include "topology/hamilton.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TINY 1e-9
+#define MAX_PIVOTS 20000
+
+struct simplex {
+    const struct packing *problem;
+    struct hamilton search;
+    int rows, n;
+    double *inverse;  /* rows * rows: of the basis */
+    double *value;    /* of the basic variables, under disturbed capacities */
+    double *price;    /* per row */
+    double *entering; /* the entering column in terms of the basis */
+    double *weights;  /* of arcs */
+    int *basic;       /* per row: -1 - row of a slack, else a column */
+    int *columns;     /* cycles, n vertices each */
+    int column_count, column_room;
+};
+
+static void simplex_free(struct simplex *simplex) {
+    hamilton_free(&simplex->search);
+    free(simplex->inverse);
+    free(simplex->value);
+    free(simplex->price);
+    free(simplex->entering);
+    free(simplex->weights);
+    free(simplex->basic);
+    free(simplex->columns);
+}
+
+static bool simplex_init(struct simplex *simplex, const struct packing *problem) {
+    size_t rows = (size_t)problem->rows, n = (size_t)problem->n;
+    *simplex = (struct simplex){.problem = problem, .rows = problem->rows, .n = problem->n};
+    if (!hamilton_init(&simplex->search, problem->n))
+        return false;
+    simplex->inverse = calloc(rows * rows + 1, sizeof(double));
+    simplex->value = calloc(rows + 1, sizeof(double));
+    simplex->price = calloc(rows + 1, sizeof(double));
+    simplex->entering = calloc(rows + 1, sizeof(double));
+    simplex->weights = calloc(n * n, sizeof(double));
+    simplex->basic = calloc(rows + 1, sizeof(int));
+    if (!simplex->inverse || !simplex->value || !simplex->price || !simplex->entering ||
+        !simplex->weights || !simplex->basic) {
+        simplex_free(simplex);
+        return false;
+    }
+    for (int i = 0; i < simplex->rows; i++) {
+        double disturbed = 1e-7 * (1.0 + fmod((i + 1) * 0.6180339887498949, 1.0) * 8);
+        simplex->inverse[(size_t)i * rows + (size_t)i] = 1;
+        simplex->value[i] = problem->capacity[i] + disturbed;
+        simplex->basic[i] = -1 - i;
+    }
+    return true;
+}
+
+static int arc_row(const struct packing *problem, const int *cycle, int at) {
+    return problem->row[cycle[at] * problem->n + cycle[(at + 1) % problem->n]];
+}
+
+static bool add_column(struct simplex *simplex, const int *cycle) {
+    if (simplex->column_count == simplex->column_room) {
+        int room = simplex->column_room * 2 + 64;
+        int *larger = realloc(simplex->columns, (size_t)room * (size_t)simplex->n * sizeof(int));
+        if (larger == NULL)
+            return false;
+        simplex->columns = larger;
+        simplex->column_room = room;
+    }
+    memcpy(&simplex->columns[simplex->column_count * simplex->n], cycle,
+           (size_t)simplex->n * sizeof(int));
+    simplex->column_count++;
+    return true;
+}
+
+static void find_prices(struct simplex *simplex) {
+    size_t rows = (size_t)simplex->rows;
+    memset(simplex->price, 0, rows * sizeof(double));
+    for (size_t i = 0; i < rows; i++)
+        if (simplex->basic[i] >= 0)
+            for (size_t j = 0; j < rows; j++)
+                simplex->price[j] += simplex->inverse[i * rows + j];
+}
+
+/* The column of a slack (variable < 0) or of a cycle in terms of the basis. */
+static void transform(struct simplex *simplex, int variable) {
+    size_t rows = (size_t)simplex->rows;
+    memset(simplex->entering, 0, rows * sizeof(double));
+    for (int at = 0; at < (variable < 0 ? 1 : simplex->n); at++) {
+        int row = variable < 0
+                      ? -1 - variable
+                      : arc_row(simplex->problem, &simplex->columns[variable * simplex->n], at);
+        for (size_t i = 0; i < rows && row >= 0; i++)
+            simplex->entering[i] += simplex->inverse[i * rows + (size_t)row];
+    }
+}
+
+/* False when nothing limits the variable (a cycle of free arcs). */
+static bool pivot(struct simplex *simplex, int variable) {
+    size_t rows = (size_t)simplex->rows, leaving = rows;
+    double least = INFINITY;
+    transform(simplex, variable);
+    for (size_t i = 0; i < rows; i++) {
+        if (simplex->entering[i] <= TINY)
+            continue;
+        double ratio = simplex->value[i] / simplex->entering[i];
+        if (ratio < least) {
+            least = ratio;
+            leaving = i;
+        }
+    }
+    if (leaving == rows)
+        return false;
+    double *pivot_row = &simplex->inverse[leaving * rows], at = simplex->entering[leaving];
+    for (size_t j = 0; j < rows; j++)
+        pivot_row[j] /= at;
+    simplex->value[leaving] = least;
+    for (size_t i = 0; i < rows; i++) {
+        double factor = simplex->entering[i];
+        if (i == leaving || factor == 0)
+            continue;
+        for (size_t j = 0; j < rows; j++)
+            simplex->inverse[i * rows + j] -= factor * pivot_row[j];
+        simplex->value[i] -= factor * least;
+    }
+    simplex->basic[leaving] = variable;
+    return true;
+}
+
+static double cycle_price(const struct simplex *simplex, const int *cycle) {
+    double price = 0;
+    for (int at = 0; at < simplex->n; at++) {
+        int row = arc_row(simplex->problem, cycle, at);
+        price += row >= 0 ? fmax(simplex->price[row], 0) : 0;
+    }
+    return price;
+}
+
+/* Cheapest cycles under the prices; the number of them. */
+static int cheapest_cycles(struct simplex *simplex, int *cycles, double *costs) {
+    for (int i = 0; i < simplex->n * simplex->n; i++) {
+        int row = simplex->problem->row[i];
+        bool usable = row == PACKING_FREE || (row >= 0 && simplex->problem->capacity[row] > TINY);
+        simplex->weights[i] = !usable ? HAMILTON_NONE : row < 0 ? 0 : fmax(simplex->price[row], 0);
+    }
+    return hamilton_best(&simplex->search, simplex->weights, simplex->n, cycles, costs);
+}
+
+/* Pivots until no column helps. Sets *cheapest to the cost of the cheapest cycle, 0 when there is
+ * none. */
+static bool optimize(struct simplex *simplex, double *cheapest) {
+    int cycles[HAMILTON_EXACT * HAMILTON_EXACT];
+    double costs[HAMILTON_EXACT];
+    *cheapest = 0;
+    for (int pivots = 0; pivots < MAX_PIVOTS;) {
+        int slack = -1;
+        find_prices(simplex);
+        for (int i = 0; i < simplex->rows && slack < 0; i++)
+            if (simplex->price[i] < -TINY)
+                slack = i;
+        if (slack >= 0) {
+            (void)pivot(simplex, -1 - slack);
+            pivots++;
+            continue;
+        }
+        int found = cheapest_cycles(simplex, cycles, costs);
+        if (found == 0 || costs[0] > 1 - 1e-7) {
+            *cheapest = found == 0 ? 0 : costs[0];
+            return true;
+        }
+        *cheapest = costs[0];
+        for (int i = 0; i < found; i++) { /* later ones may have lost their use by then */
+            find_prices(simplex);
+            if (cycle_price(simplex, &cycles[i * simplex->n]) > 1 - 1e-7)
+                continue;
+            if (!add_column(simplex, &cycles[i * simplex->n]))
+                return false;
+            if (!pivot(simplex, simplex->column_count - 1))
+                return true;
+            pivots++;
+        }
+    }
+    return true;
+}
+
+/* Lowers all shares until they fit, and adds them up. */
+static void fit(const struct packing *problem, struct packed *result, double *load) {
+    double worst = 1;
+    memset(load, 0, (size_t)problem->rows * sizeof(double));
+    for (int c = 0; c < result->count; c++)
+        for (int at = 0; at < problem->n; at++) {
+            int row = arc_row(problem, &result->cycles[c * problem->n], at);
+            if (row >= 0)
+                load[row] += result->shares[c];
+        }
+    for (int i = 0; i < problem->rows; i++)
+        if (load[i] > 0)
+            worst = fmax(worst, load[i] / problem->capacity[i]);
+    result->score = 0;
+    for (int c = 0; c < result->count; c++) {
+        if (worst > 1)
+            result->shares[c] /= worst;
+        result->score += result->shares[c];
+    }
+}
+
+static bool collect(struct simplex *simplex, double cheapest, struct packed *result) {
+    size_t rows = (size_t)simplex->rows, n = (size_t)simplex->n;
+    const double *capacity = simplex->problem->capacity;
+    *result = (struct packed){.n = simplex->n};
+    result->cycles = malloc((rows + 1) * n * sizeof(int));
+    result->shares = malloc((rows + 1) * sizeof(double));
+    if (result->cycles == NULL || result->shares == NULL) {
+        packing_free(result);
+        return false;
+    }
+    for (size_t i = 0; i < rows; i++) {
+        double share = 0;
+        if (simplex->basic[i] < 0)
+            continue;
+        for (size_t j = 0; j < rows; j++)
+            share += simplex->inverse[i * rows + j] * capacity[j];
+        if (share < 1e-6)
+            continue;
+        if (fabs(share - round(share)) < 1e-7)
+            share = round(share);
+        memcpy(&result->cycles[(size_t)result->count * n],
+               &simplex->columns[(size_t)simplex->basic[i] * n], n * sizeof(int));
+        result->shares[result->count++] = share;
+    }
+    fit(simplex->problem, result, simplex->entering);
+    find_prices(simplex);
+    for (size_t i = 0; i < rows; i++)
+        result->bound += fmax(simplex->price[i], 0) * capacity[i];
+    result->bound = cheapest > 0 ? result->bound / fmin(cheapest, 1) : 0;
+    return true;
+}
+
+bool packing_solve(const struct packing *problem, struct packed *result) {
+    struct simplex simplex;
+    double cheapest;
+    if (!simplex_init(&simplex, problem))
+        return false;
+    bool solved = optimize(&simplex, &cheapest) && collect(&simplex, cheapest, result);
+    simplex_free(&simplex);
+    return solved;
+}
+
+void packing_free(struct packed *result) {
+    free(result->cycles);
+    free(result->shares);
+    *result = (struct packed){.n = 0};
+}
+
+/* One level of the dive: the solution of what was left, and which of its cycles was taken. */
+struct level {
+    struct packed solution;
+    int *order; /* of its cycles, largest share first */
+    int next, taken, times;
+};
+
+static void sort_by_share(const struct packed *solution, int *order) {
+    for (int i = 0; i < solution->count; i++) {
+        int at = i;
+        for (; at > 0 && solution->shares[order[at - 1]] < solution->shares[i] - TINY; at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+    }
+}
+
+static void use(const struct packing *problem, const int *cycle, int times) {
+    for (int at = 0; at < problem->n; at++) {
+        int row = arc_row(problem, cycle, at);
+        if (row >= 0)
+            problem->capacity[row] -= times;
+    }
+}
+
+static bool level_open(const struct packing *problem, struct level *level, int wanted) {
+    *level = (struct level){.taken = -1};
+    if (!packing_solve(problem, &level->solution) || level->solution.bound < wanted - 1e-6)
+        return false;
+    level->order = malloc(((size_t)level->solution.count + 1) * sizeof(int));
+    if (level->order != NULL)
+        sort_by_share(&level->solution, level->order);
+    return level->order != NULL;
+}
+
+static void level_close(struct level *level) {
+    packing_free(&level->solution);
+    free(level->order);
+}
+
+/* Takes the next cycle of the level; false when none is left. */
+static bool level_take(const struct packing *problem, struct level *level, int wanted) {
+    int n = problem->n;
+    if (level->taken >= 0) {
+        use(problem, &level->solution.cycles[level->taken * n], -level->times);
+        level->taken = -1;
+    }
+    if (level->next == level->solution.count)
+        return false;
+    level->taken = level->order[level->next++];
+    double share = level->solution.shares[level->taken];
+    level->times = share < 1 ? 1 : (int)floor(share + TINY);
+    level->times = level->times > wanted ? wanted : level->times;
+    const int *cycle = &level->solution.cycles[level->taken * n];
+    for (int at = 0; at < n; at++) { /* a share below 1 may stand on a link with less than 1 left */
+        int row = arc_row(problem, cycle, at);
+        if (row >= 0 && problem->capacity[row] < level->times - TINY) {
+            level->times = 0;
+            break;
+        }
+    }
+    use(problem, cycle, level->times);
+    return true;
+}
+
+static bool keep_whole(const struct packing *problem, const struct level *levels, int depth,
+                       struct packed *result) {
+    size_t n = (size_t)problem->n;
+    *result = (struct packed){.n = problem->n};
+    result->cycles = malloc(((size_t)depth + 1) * n * sizeof(int));
+    result->shares = malloc(((size_t)depth + 1) * sizeof(double));
+    if (result->cycles == NULL || result->shares == NULL) {
+        packing_free(result);
+        return false;
+    }
+    for (int i = 0; i < depth; i++) {
+        memcpy(&result->cycles[(size_t)i * n],
+               &levels[i].solution.cycles[(size_t)levels[i].taken * n], n * sizeof(int));
+        result->shares[result->count++] = levels[i].times;
+        result->score += levels[i].times;
+    }
+    return true;
+}
+
+/* Solutions of linear programs that a dive may ask for. More find little more. */
+#define MAX_SOLVES 120
+
+bool packing_whole(const struct packing *problem, int wanted, struct packed *result) {
+    struct packing left = *problem;
+    struct level *levels = calloc((size_t)wanted + 1, sizeof(*levels));
+    left.capacity = malloc(((size_t)problem->rows + 1) * sizeof(double));
+    int depth = 0, got = 0, solves = 1;
+    bool found = false;
+    if (levels == NULL || left.capacity == NULL)
+        goto done;
+    for (int i = 0; i < problem->rows; i++)
+        left.capacity[i] = floor(problem->capacity[i] + 1e-6);
+    bool open = level_open(&left, &levels[0], wanted);
+    while (open && solves < MAX_SOLVES) {
+        struct level *level = &levels[depth];
+        got -= level->taken >= 0 ? level->times : 0;
+        if (!level_take(&left, level, wanted - got)) {
+            level_close(level);
+            if (depth-- == 0)
+                break;
+            continue;
+        }
+        if (level->times == 0)
+            continue;
+        got += level->times;
+        if (got == wanted) {
+            found = keep_whole(problem, levels, depth + 1, result);
+            break;
+        }
+        solves++;
+        if (level_open(&left, &levels[depth + 1], wanted - got))
+            depth++;
+        else
+            level_close(&levels[depth + 1]);
+    }
+    for (; depth >= 0; depth--)
+        level_close(&levels[depth]);
+done:
+    free(left.capacity);
+    free(levels);
+    return found;
+}

@@ -1,0 +1,33 @@
+/* As many Hamiltonian cycles at once as capacities allow. */
+#ifndef TOPOLOGY_PACKING_H
+#define TOPOLOGY_PACKING_H
+
+#include <stdbool.h>
+
+#define PACKING_FREE (-1) /* an arc without limit */
+#define PACKING_NONE (-2) /* no arc */
+
+/* Vertices 0 ... n-1, n <= HAMILTON_EXACT. Arc i -> j uses one unit of row[n * i + j]. */
+struct packing {
+    int n, rows;
+    int *row;
+    double *capacity;
+};
+
+/* Cycles with their shares; cycles[i * n ...] begins with vertex 0. */
+struct packed {
+    int n, count;
+    int *cycles;
+    double *shares;
+    double score; /* sum of shares: fits the capacities */
+    double bound; /* proven: no set of cycles scores more */
+};
+
+/* All fields zero when there is no cycle at all. False without memory. */
+bool packing_solve(const struct packing *problem, struct packed *result);
+/* Whole cycles (shares are whole numbers), `wanted` of them; false when none were found within a
+ * fixed amount of work (or without memory). */
+bool packing_whole(const struct packing *problem, int wanted, struct packed *result);
+void packing_free(struct packed *result);
+
+#endif

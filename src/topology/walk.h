@@ -1,0 +1,16 @@
+/* Going through the tree of devices without recursion. */
+#ifndef TOPOLOGY_WALK_H
+#define TOPOLOGY_WALK_H
+
+#include "topology/graph.h"
+
+typedef void topo_visit(const struct topo *topo, int node, FILE *out);
+
+/* Calls `open` on the way down and `close` on the way up, for every node that is there. `parent`
+ * says where a node hangs (NULL: where the graph says). Errors: ROTA_ERR_MEMORY, ROTA_ERR_SYSTEM.
+ */
+rota_status topo_walk(const struct topo *topo, FILE *out,
+                      int (*parent)(const struct topo *topo, int node), topo_visit *open,
+                      topo_visit *close);
+
+#endif

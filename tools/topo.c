@@ -1,0 +1,153 @@
+/* `rota topo`: shows what a machine, or a file, looks like, and the rings and trees that it
+ * carries.
+ */
+#include "cli/arguments.h"
+#include "tools/command.h"
+
+#include <rota/rota.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char command[] = "rota topo";
+
+struct topo_arguments {
+    const char *xml, *against;
+    unsigned parts;
+    rota_topo_format format;
+};
+
+enum { KEY_XML = 0x100, KEY_RINGS, KEY_TREES, KEY_NICS, KEY_MATRIX, KEY_EXPLAIN, KEY_AGAINST };
+
+static const struct argp_option options[] = {
+    {"xml", KEY_XML, "FILE", 0,
+     "a file instead of this machine: NCCL, RCCL or hwloc XML, the table of nvidia-smi topo -m, or "
+     "rota's text for clusters",
+     0},
+    {"rings", KEY_RINGS, NULL, 0, "as many rings as the links carry, and the bound", 0},
+    {"trees", KEY_TREES, NULL, 0, "spanning trees, and the bound", 0},
+    {"nics", KEY_NICS, NULL, 0, "the nearest NICs of each GPU", 0},
+    {"matrix", KEY_MATRIX, NULL, 0, "how each pair of devices is connected", 0},
+    {"explain", KEY_EXPLAIN, NULL, 0, "why: where numbers come from, what bounds the result", 0},
+    {"against", KEY_AGAINST, "GRAPH.xml", 0, "compare with the rings of a NCCL graph file", 0},
+    {"format", 'f', "FORMAT", 0, "text (default), json, svg; nccl or hwloc: as such XML", 0},
+    {0}};
+
+static rota_topo_format format_parse(const char *value) {
+    static const char *const names[] = {"text", "json", "svg", "nccl", "hwloc"};
+    char quoted[CLI_QUOTED];
+    for (int i = 0; i < 5; i++)
+        if (strcmp(value, names[i]) == 0)
+            return (rota_topo_format)i;
+    cli_fail(command, "--format expects text, json, svg, nccl or hwloc, not %s",
+             cli_quote(value, quoted));
+}
+
+static error_t option_parse(int key, char *value, struct argp_state *state) {
+    struct topo_arguments *arguments = state->input;
+    char quoted[CLI_QUOTED];
+    switch (key) {
+    case ARGP_KEY_INIT:
+        cli_arguments_init(state);
+        return 0;
+    case KEY_XML:
+        arguments->xml = value;
+        return 0;
+    case KEY_RINGS:
+        arguments->parts |= ROTA_TOPO_WITH_RINGS;
+        return 0;
+    case KEY_TREES:
+        arguments->parts |= ROTA_TOPO_WITH_TREES;
+        return 0;
+    case KEY_NICS:
+        arguments->parts |= ROTA_TOPO_WITH_NICS;
+        return 0;
+    case KEY_MATRIX:
+        arguments->parts |= ROTA_TOPO_WITH_MATRIX;
+        return 0;
+    case KEY_EXPLAIN:
+        arguments->parts |= ROTA_TOPO_WITH_REASONS;
+        return 0;
+    case KEY_AGAINST:
+        arguments->against = value;
+        return 0;
+    case 'f':
+        arguments->format = format_parse(value);
+        return 0;
+    case ARGP_KEY_ARG:
+        cli_fail(command, "unexpected argument %s: a file is given by --xml",
+                 cli_quote(value, quoted));
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp parser = {
+    .options = options,
+    .parser = option_parse,
+    .doc =
+        "Shows devices, links and distances of this machine or of a file, and searches the rings "
+        "and trees that its links carry, with the proven upper bound beside them. What looks "
+        "doubtful is named. Status 1 when the file cannot be read."};
+
+static int failed(void) {
+    rota_error error = ROTA_ERROR_INIT;
+    rota_last_error(&error);
+    fprintf(stderr, "%s: %s\n", command, error.message);
+    return 1;
+}
+
+static void hops_print(const int *hops) {
+    const char *separator = "";
+    for (int path = ROTA_PATH_COUNT - 1; path > ROTA_PATH_LOC; path--)
+        if (hops[path] > 0) {
+            printf("%s%d %s", separator, hops[path], rota_path_name((rota_path)path));
+            separator = " + ";
+        }
+}
+
+static void side_print(const char *who, const rota_topo_result *result) {
+    printf("  %-6s %d rings, ", who, result->count);
+    if (strcmp(result->bound_kind, "hops") == 0)
+        printf("the first with hops ");
+    else
+        printf("together %.4g links (%.1f GB/s), the first with hops ", result->score,
+               result->score_gbps);
+    hops_print(result->hops);
+    printf("\n");
+}
+
+/* Both ring sets by the same measure. */
+static int against_print(rota_topo *topo, const struct topo_arguments *arguments) {
+    rota_topo_result ours = ROTA_TOPO_RESULT_INIT, theirs = ROTA_TOPO_RESULT_INIT;
+    if (rota_topo_find_rings(topo, &ours) != ROTA_OK ||
+        rota_topo_judge(topo, arguments->against, &theirs) != ROTA_OK)
+        return failed();
+    printf("\nAgainst %s\n", arguments->against);
+    side_print("rota:", &ours);
+    side_print("file:", &theirs);
+    if (strcmp(ours.bound_kind, "hops") != 0)
+        printf("  proven bound: %.4g links\n", ours.bound);
+    return 0;
+}
+
+int command_topo(int argc, char **argv) {
+    struct topo_arguments arguments = {.format = ROTA_TOPO_TEXT};
+    rota_topo *topo = NULL;
+    rota_topo_result result = ROTA_TOPO_RESULT_INIT;
+    cli_arguments_parse(&parser, command, argc, argv, 0, &arguments);
+    if (arguments.against != NULL && arguments.format != ROTA_TOPO_TEXT)
+        cli_fail(command, "--against prints text: leave --format out");
+    if (rota_topo_load(arguments.xml, &topo) != ROTA_OK)
+        return failed();
+    int status = 0;
+    if (((arguments.parts & ROTA_TOPO_WITH_RINGS) != 0 &&
+         rota_topo_find_rings(topo, &result) != ROTA_OK) ||
+        ((arguments.parts & ROTA_TOPO_WITH_TREES) != 0 &&
+         rota_topo_find_trees(topo, &result) != ROTA_OK) ||
+        rota_topo_write(topo, arguments.format, arguments.parts, stdout) != ROTA_OK)
+        status = failed();
+    else if (arguments.against != NULL)
+        status = against_print(topo, &arguments);
+    rota_topo_free(topo);
+    return status;
+}
