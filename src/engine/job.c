@@ -260,14 +260,19 @@ bool job_same_host(const struct job *job, int a, int b) {
                   sizeof(job->records[a].machine)) == 0;
 }
 
+/* What every transport carries: for jobs in which a rank lacks one that others have. */
+#define MESSAGE_BYTES_OF_ANY 65536
+
 /* Bytes of a message on which all ranks agree: what the transports that some pair may use like
- * best, and all of them can carry. */
+ * best, and all of them can carry. It must follow from the records alone: a rank whose shared
+ * memory does not work has no transport to ask what the others prefer. */
 static void set_message_bytes(struct job *job) {
-    bool local_pair = false, remote_pair = false;
+    bool local_pair = false, remote_pair = false, uniform = true;
     job->shares_memory = true;
     job->common_transports = UINT32_MAX;
     for (int i = 0; i < job->nranks; i++) {
         job->common_transports &= job->records[i].transports;
+        uniform &= job->records[i].transports == job->records[0].transports;
         job->shares_memory &= (job->records[i].transports & (1u << TRANSPORT_SHM)) != 0;
         for (int j = 0; j < i; j++) {
             bool same = job_same_host(job, i, j);
@@ -286,6 +291,8 @@ static void set_message_bytes(struct job *job) {
         limit = shm->caps.max_message < limit ? shm->caps.max_message : limit;
         bytes = shm->caps.preferred_slice;
     }
+    if (!uniform)
+        bytes = limit = MESSAGE_BYTES_OF_ANY;
     size_t setting = (size_t)settings_integer(job->settings, SETTING_SLICE_BYTES);
     if (setting > 0)
         bytes = setting;
