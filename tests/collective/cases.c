@@ -103,15 +103,18 @@ static uint64_t algorithm_digits(const struct matrix_options *options, rota_kind
 }
 
 struct radices {
-    uint64_t types, roots, counts, places, algorithms;
+    uint64_t types, roots, counts, places, algorithms, modes;
 };
+
+#define MODES 3
 
 static struct radices radices_of(const struct matrix_options *options, rota_kind kind, int nranks) {
     struct radices radices = {.types = walk_types(kind, NULL, NULL),
                               .roots = rooted(kind) ? (uint64_t)nranks : 1,
                               .counts = COUNTS,
                               .places = kind == ROTA_KIND_SEND ? 1 : MATRIX_PLACES,
-                              .algorithms = algorithm_digits(options, kind, nranks)};
+                              .algorithms = algorithm_digits(options, kind, nranks),
+                              .modes = reduces(kind) && options->mode == 0 ? MODES : 1};
     if (kind == ROTA_KIND_BARRIER)
         radices.types = radices.counts = radices.places = 1;
     return radices;
@@ -119,7 +122,8 @@ static struct radices radices_of(const struct matrix_options *options, rota_kind
 
 uint64_t cases_of_kind(const struct matrix_options *options, rota_kind kind, int nranks) {
     struct radices radices = radices_of(options, kind, nranks);
-    return radices.types * radices.roots * radices.counts * radices.places * radices.algorithms;
+    return radices.types * radices.roots * radices.counts * radices.places * radices.algorithms *
+           radices.modes;
 }
 
 static uint64_t take_digit(uint64_t *rest, uint64_t radix) {
@@ -141,6 +145,9 @@ struct matrix_case case_at(const struct matrix_options *options, rota_kind kind,
     test.place = (enum matrix_place)take_digit(&rest, radices.places);
     test.algorithm =
         algorithm_at_digit(options, kind, nranks, take_digit(&rest, radices.algorithms));
+    test.mode = options->mode;
+    if (radices.modes > 1)
+        test.mode = (rota_numerics)(ROTA_NUMERICS_EQUAL + take_digit(&rest, radices.modes));
     if (!reduces(kind))
         test.op = VALUE_MOVED;
     test.salt = value_mix(options->seed ^ value_mix(index * ROTA_KIND_COUNT + (uint64_t)kind));
@@ -178,17 +185,19 @@ void case_describe(const struct matrix_options *options, const struct matrix_cas
     static const char *const places[] = {"out of place", "in place", "in place on odd ranks"};
     snprintf(
         text, size,
-        "%s %s %s count %zu root %d n %d, %s, algorithm %s, %s\n"
+        "%s %s %s count %zu root %d n %d, %s, algorithm %s, mode %s, %s\n"
         "  reproduce: --transport %s --memory %s --delay %u --slice %zu --seed %llu --ranks %d "
-        "--ops %s%s%s%s --index %llu",
+        "--ops %s%s%s%s%s%s --index %llu",
         rota_kind_name(test->kind), rota_dtype_name(test->dtype),
         test->op == VALUE_MOVED ? "-" : rota_op_name(test->op), test->count, test->root,
         test->nranks, places[test->place], test->algorithm != NULL ? test->algorithm : "not forced",
-        test->request ? "request" : "blocking", options->transport, options->mock ? "mock" : "host",
-        options->delay_us, options->slice, (unsigned long long)options->seed, test->nranks,
-        rota_kind_name(test->kind), options->processes ? " --processes" : "",
-        options->algorithm != NULL ? " --algorithm " : "",
-        options->algorithm != NULL ? options->algorithm : "", (unsigned long long)test->index);
+        rota_numerics_name(test->mode), test->request ? "request" : "blocking", options->transport,
+        options->mock ? "mock" : "host", options->delay_us, options->slice,
+        (unsigned long long)options->seed, test->nranks, rota_kind_name(test->kind),
+        options->processes ? " --processes" : "", options->algorithm != NULL ? " --algorithm " : "",
+        options->algorithm != NULL ? options->algorithm : "", options->mode != 0 ? " --mode " : "",
+        options->mode != 0 ? rota_numerics_name(options->mode) : "",
+        (unsigned long long)test->index);
 }
 
 size_t case_blocks_in(const struct matrix_case *test, int rank) {

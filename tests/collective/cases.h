@@ -18,6 +18,7 @@ struct matrix_options {
     int nranks;            /* entries of ranks */
     uint32_t kinds;        /* bit per rota_kind */
     const char *algorithm; /* NULL: each and none; "native": none */
+    rota_numerics mode;    /* DEFAULT: each */
     bool single;           /* only case `index` of the one kind */
     uint64_t index;
 };
@@ -34,7 +35,8 @@ struct matrix_case {
     size_t count;
     enum matrix_place place;
     const char *algorithm; /* NULL: the library's choice */
-    bool request;          /* else blocking */
+    rota_numerics mode;
+    bool request; /* else blocking */
     uint64_t salt;
 };
 

@@ -19,7 +19,7 @@
 /* Shared by the ranks, also where they are processes. */
 struct tally {
     _Atomic bool failed; /* one rank tells, the others are quiet */
-    _Atomic uint64_t passed, skipped;
+    _Atomic uint64_t passed, skipped, refused;
 };
 
 struct rank_part {
@@ -59,7 +59,9 @@ static void *run_rank(void *arg) {
             break;
         }
         if (part->rank == 0)
-            atomic_fetch_add(outcome == CASE_PASSED ? &part->tally->passed : &part->tally->skipped,
+            atomic_fetch_add(outcome == CASE_PASSED    ? &part->tally->passed
+                             : outcome == CASE_REFUSED ? &part->tally->refused
+                                                       : &part->tally->skipped,
                              1);
     }
     return NULL;
@@ -190,6 +192,13 @@ static bool parse_kinds(struct matrix_options *options, char *list) {
     return options->kinds != 0;
 }
 
+static bool parse_mode(struct matrix_options *options, const char *name) {
+    for (int mode = ROTA_NUMERICS_EQUAL; mode <= ROTA_NUMERICS_FAST; mode++)
+        if (strcmp(rota_numerics_name((rota_numerics)mode), name) == 0)
+            options->mode = (rota_numerics)mode;
+    return options->mode != ROTA_NUMERICS_DEFAULT;
+}
+
 static bool known_algorithm(const char *name) {
     if (strcmp(name, "native") == 0)
         return true;
@@ -200,19 +209,14 @@ static bool known_algorithm(const char *name) {
 }
 
 static bool parse(struct matrix_options *options, int argc, char **argv) {
-    static const struct option known[] = {{"seed", required_argument, NULL, 's'},
-                                          {"samples", required_argument, NULL, 'k'},
-                                          {"all", no_argument, NULL, 'a'},
-                                          {"transport", required_argument, NULL, 't'},
-                                          {"memory", required_argument, NULL, 'm'},
-                                          {"ranks", required_argument, NULL, 'n'},
-                                          {"ops", required_argument, NULL, 'o'},
-                                          {"algorithm", required_argument, NULL, 'A'},
-                                          {"slice", required_argument, NULL, 'b'},
-                                          {"delay", required_argument, NULL, 'd'},
-                                          {"processes", no_argument, NULL, 'p'},
-                                          {"index", required_argument, NULL, 'i'},
-                                          {NULL, 0, NULL, 0}};
+    static const struct option known[] = {
+        {"seed", required_argument, NULL, 's'},   {"samples", required_argument, NULL, 'k'},
+        {"all", no_argument, NULL, 'a'},          {"transport", required_argument, NULL, 't'},
+        {"memory", required_argument, NULL, 'm'}, {"ranks", required_argument, NULL, 'n'},
+        {"ops", required_argument, NULL, 'o'},    {"algorithm", required_argument, NULL, 'A'},
+        {"slice", required_argument, NULL, 'b'},  {"delay", required_argument, NULL, 'd'},
+        {"processes", no_argument, NULL, 'p'},    {"mode", required_argument, NULL, 'M'},
+        {"index", required_argument, NULL, 'i'},  {NULL, 0, NULL, 0}};
     bool good = true;
     int option;
     while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
@@ -248,6 +252,9 @@ static bool parse(struct matrix_options *options, int argc, char **argv) {
         case 'd':
             options->delay_us = (unsigned)strtoul(optarg, NULL, 10);
             break;
+        case 'M':
+            good &= parse_mode(options, optarg);
+            break;
         case 'p':
             options->processes = true;
             break;
@@ -275,7 +282,8 @@ int main(int argc, char **argv) {
         fprintf(stderr,
                 "usage: %s [--seed S] [--samples K | --all] [--transport all|shm|tcp|test-shm|"
                 "test-tcp]\n  [--memory host|mock] [--delay US] [--slice BYTES] [--ranks N,N...] "
-                "[--ops OP,OP...]\n  [--algorithm native|NAME] [--processes] [--index I]\n",
+                "[--ops OP,OP...]\n  [--algorithm native|NAME] [--mode MODE] [--processes] "
+                "[--index I]\n",
                 argv[0]);
         return 2;
     }
@@ -300,6 +308,8 @@ int main(int argc, char **argv) {
     if (atomic_load(&tally->skipped) > 0)
         printf(" (%llu skipped: slice too small for the forced algorithm)",
                (unsigned long long)atomic_load(&tally->skipped));
+    if (atomic_load(&tally->refused) > 0)
+        printf(" (%llu refused: another tree)", (unsigned long long)atomic_load(&tally->refused));
     printf("\n");
     return failed ? 1 : 0;
 }
