@@ -12,7 +12,11 @@
  *     n = 7, P = 8, level 1, blocks {4, 5} and {6}: rank 4 holds c = 0 mod 2, 5: 1 mod 2, 6: all.
  *     Afterwards rank 4 holds 0 mod 4, 6: 2 mod 4, and 5, for the missing 7 as well: 1 mod 2.
  *
- * The all_gather runs the levels backwards with every message turned round. */
+ * The all_gather runs the levels backwards with every message turned round.
+ *
+ * reduce_scatter is the first half alone, with the blocks for chunks: in the end rank r holds chunk
+ * r. Of the P chunks those from n on do not exist, and messages that would hold no other are left
+ * out. */
 #include "algorithms/algorithm.h"
 
 struct class {
@@ -77,9 +81,16 @@ static struct level level_of(uint32_t n, uint32_t rank, uint32_t size) {
 /* Where the chunks of a rank are: in the input, in scratch packed by class, or in the output. */
 struct holding {
     uint32_t chunks; /* P */
+    uint32_t exist;  /* those below */
+    bool scatters;   /* the result is the own chunk alone */
     uint32_t slot;
     struct class packed; /* step 0: nothing is in scratch yet */
 };
+
+/* Chunks of a class that exist. */
+static uint32_t count_of(const struct holding *h, struct class c) {
+    return c.step && c.first < h->exist ? (h->exist - 1 - c.first) / c.step + 1 : 0;
+}
 
 static struct sched_range strided(struct sched_range range, uint32_t reps, uint32_t stride) {
     range.reps = reps;
@@ -88,7 +99,7 @@ static struct sched_range strided(struct sched_range range, uint32_t reps, uint3
 }
 
 static struct sched_range in_scratch(const struct holding *h, struct class c) {
-    uint32_t reps = h->chunks / c.step;
+    uint32_t reps = count_of(h, c);
     struct sched_range range =
         strided(sched_scratch(h->slot + (c.first - h->packed.first) / h->packed.step, 1, c.first),
                 reps, c.step / h->packed.step);
@@ -99,21 +110,26 @@ static struct sched_range in_scratch(const struct holding *h, struct class c) {
 static struct sched_range held(const struct holding *h, struct class c) {
     if (h->packed.step)
         return in_scratch(h, c);
-    return strided(sched_input(c.first, 1), h->chunks / c.step, c.step);
+    return strided(sched_input(c.first, 1), count_of(h, c), c.step);
 }
 
 static struct sched_range in_output(const struct holding *h, struct class c) {
-    return strided(sched_output(c.first, 1), h->chunks / c.step, c.step);
+    if (h->scatters)
+        return sched_output(0, 1);
+    return strided(sched_output(c.first, 1), count_of(h, c), c.step);
 }
 
 /* Sends everything that goes away, then receives what is kept. Kept partials are combined in their
  * own place. */
 static void scatter_level(const struct level *l, struct sched_builder *b, struct holding *h) {
     uint32_t partial = l->raw ? 0 : SCHED_PARTIAL;
-    if (l->give.step)
+    if (count_of(h, l->give))
         sched_send(b, l->partner, held(h, l->give), partial);
     for (uint32_t y = l->extra_first; l->extra_step && y < l->size; y += l->extra_step)
-        sched_send(b, (int)(l->left_base + y), held(h, (struct class){y, l->size}), partial);
+        if (count_of(h, (struct class){y, l->size}))
+            sched_send(b, (int)(l->left_base + y), held(h, (struct class){y, l->size}), partial);
+    if (!count_of(h, l->keep))
+        return;
     struct sched_range own = held(h, l->keep), result;
     uint32_t flags = (l->raw ? SCHED_LOAD_LOCAL : 0u) | (l->partner_raw ? SCHED_LOAD_MESSAGE : 0u);
     if (2 * l->size >= h->chunks) {
@@ -137,15 +153,17 @@ static void gather_level(const struct level *l, struct sched_builder *b, const s
 
 static rota_status build(const struct algorithm_request *q, struct sched_builder *b) {
     uint32_t n = (uint32_t)q->nranks, r = (uint32_t)q->rank;
-    struct holding h = {.chunks = next_power(n)};
-    sched_set_chunks(b, h.chunks);
-    h.slot = n > 2 ? sched_alloc_scratch(b, h.chunks / 2) : 0;
+    struct holding h = {.chunks = next_power(n), .scatters = q->kind == ROTA_KIND_REDUCE_SCATTER};
+    h.exist = h.scatters ? n : h.chunks;
+    if (!h.scatters)
+        sched_set_chunks(b, h.chunks);
+    h.slot = n > 2 ? sched_alloc_scratch(b, (h.exist + 1) / 2) : 0;
     for (uint32_t size = 1; size < n; size *= 2) {
         struct level l = level_of(n, r, size);
         if (l.active)
             scatter_level(&l, b, &h);
     }
-    for (uint32_t size = h.chunks / 2; size; size /= 2) {
+    for (uint32_t size = h.scatters ? 0 : h.chunks / 2; size; size /= 2) {
         struct level l = level_of(n, r, size);
         if (l.active)
             gather_level(&l, b, &h);
@@ -154,15 +172,42 @@ static rota_status build(const struct algorithm_request *q, struct sched_builder
 }
 
 static double rounds(rota_kind kind, int nranks) {
-    (void)kind;
-    return nranks > 1 ? 2.0 * (32 - __builtin_clz((unsigned)nranks - 1)) : 0;
+    double levels = nranks > 1 ? 32 - __builtin_clz((unsigned)nranks - 1) : 0;
+    return kind == ROTA_KIND_REDUCE_SCATTER ? levels : 2 * levels;
+}
+
+/* What a rank sends, or receives if that is more, in the first half. */
+static uint32_t scattered(const struct holding *h, uint32_t n, uint32_t rank) {
+    uint32_t sent = 0, received = 0;
+    for (uint32_t size = 1; size < n; size *= 2) {
+        struct level l = level_of(n, rank, size);
+        if (!l.active)
+            continue;
+        sent += count_of(h, l.give);
+        for (uint32_t y = l.extra_first; l.extra_step && y < l.size; y += l.extra_step)
+            sent += count_of(h, (struct class){y, l.size});
+        received += count_of(h, l.keep);
+    }
+    return sent > received ? sent : received;
+}
+
+/* Of the busiest rank, which is one whose partners are missing, in some level. */
+static double scatter_volume(uint32_t n) {
+    struct holding h = {.chunks = next_power(n), .exist = n};
+    uint32_t busiest = 0;
+    for (uint32_t rank = 0; rank < n; rank++) {
+        uint32_t some = scattered(&h, n, rank);
+        busiest = some > busiest ? some : busiest;
+    }
+    return (double)busiest / n;
 }
 
 /* In both halves together a rank sends what it gives away (all but what it holds in the end) and
  * what it receives in the first half. `cut` is the most that a rank of the last block has received
  * up to a level; ranks of whole blocks have received P - P / size. */
 static double volume(rota_kind kind, int nranks) {
-    (void)kind;
+    if (kind == ROTA_KIND_REDUCE_SCATTER)
+        return scatter_volume((uint32_t)nranks);
     uint32_t n = (uint32_t)nranks, chunks = next_power(n), cut = 0, busiest = 2 * chunks - 2;
     for (uint32_t size = 1; size < n; size *= 2) {
         uint32_t right = (n - 1) / (2 * size) * (2 * size) + size, half = chunks / (2 * size);
@@ -178,20 +223,22 @@ static double volume(rota_kind kind, int nranks) {
 }
 
 static uint32_t widest(rota_kind kind, int nranks) {
-    (void)kind;
+    if (kind == ROTA_KIND_REDUCE_SCATTER && nranks > 1)
+        return ((uint32_t)nranks + 1) / 2;
     return nranks > 1 ? next_power((uint32_t)nranks) / 2 : 1;
 }
 
 static uint32_t scratch(rota_kind kind, int nranks) {
-    (void)kind;
+    if (kind == ROTA_KIND_REDUCE_SCATTER)
+        return nranks > 2 ? ((uint32_t)nranks + 1) / 2 : 0;
     return nranks > 2 ? next_power((uint32_t)nranks) / 2 : 0;
 }
 
 const struct algorithm algorithm_halving_doubling = {
     .name = "halving_doubling",
     .help = "recursive halving, then doubling (Rabenseifner): 2 log2(n) rounds, the bytes of a "
-            "ring; canonical tree",
-    .kinds = 1u << ROTA_KIND_ALL_REDUCE,
+            "ring; canonical tree; reduce_scatter by the first half",
+    .kinds = 1u << ROTA_KIND_ALL_REDUCE | 1u << ROTA_KIND_REDUCE_SCATTER,
     .build = build,
     .rounds = rounds,
     .volume = volume,
