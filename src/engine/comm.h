@@ -74,8 +74,9 @@ enum native_state { NATIVE_UNKNOWN, NATIVE_CONNECTING, NATIVE_READY, NATIVE_NONE
 /* What an algorithm sends and receives, counted from rank 0's schedule; see select.c. */
 struct comm_traffic {
     bool counted;
-    float near, far; /* messages inside the host, and between hosts */
-    float far_share; /* of the chunks */
+    float near, far;      /* messages inside the host, and between hosts */
+    float far_share;      /* of the chunks */
+    float rounds, volume; /* as the algorithm says */
 };
 
 struct rota_comm {

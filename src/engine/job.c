@@ -296,8 +296,8 @@ static void set_message_bytes(struct job *job) {
     size_t setting = (size_t)settings_integer(job->settings, SETTING_SLICE_BYTES);
     if (setting > 0)
         bytes = setting;
-    /* At least one quantum of the widest element. */
-    bytes = bytes < 512 ? 512 : bytes;
+    /* At least one quantum of the widest element, which has 16 bytes. */
+    bytes = bytes < 1024 ? 1024 : bytes;
     job->message_bytes = bytes < limit ? bytes : limit;
 }
 

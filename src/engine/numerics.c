@@ -21,14 +21,6 @@ struct numerics_proof {
     bool canonical;
 };
 
-rota_numerics numerics_of_call(const rota_comm *comm, rota_kind kind, const rota_call *call) {
-    if (!sched_kind_reduces(kind))
-        return ROTA_NUMERICS_EQUAL;
-    if (call != NULL && call->numerics != ROTA_NUMERICS_DEFAULT)
-        return call->numerics;
-    return (rota_numerics)atomic_load_explicit(&comm->numerics, memory_order_relaxed);
-}
-
 bool numerics_rounds_partials(rota_numerics mode, const struct reduce_spec *spec) {
     bool accumulates = spec->op == ROTA_SUM || spec->op == ROTA_PROD || spec->op == ROTA_AVG;
     return mode == ROTA_NUMERICS_FAST && accumulates && spec->form == REDUCE_BUILTIN &&

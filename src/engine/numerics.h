@@ -7,7 +7,14 @@
 #include "engine/comm.h"
 
 /* The mode of a call: its own, else the communicator's; of kinds that do not reduce `equal`. */
-rota_numerics numerics_of_call(const rota_comm *comm, rota_kind kind, const rota_call *call);
+static inline rota_numerics numerics_of_call(const rota_comm *comm, rota_kind kind,
+                                             const rota_call *call) {
+    if (!sched_kind_reduces(kind))
+        return ROTA_NUMERICS_EQUAL;
+    if (call != NULL && call->numerics != ROTA_NUMERICS_DEFAULT)
+        return call->numerics;
+    return (rota_numerics)atomic_load_explicit(&comm->numerics, memory_order_relaxed);
+}
 
 /* Whether partials are elements, rounded wherever one is stored: mode fast, and sums, products and
  * averages of narrow floating-point types. */

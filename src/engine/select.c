@@ -40,6 +40,8 @@ static const struct comm_traffic *traffic_of(rota_comm *comm, int index,
     struct comm_traffic *traffic = &comm->traffic[kind][index];
     if (traffic->counted)
         return traffic;
+    traffic->rounds = (float)algorithm->rounds(kind, comm->nranks);
+    traffic->volume = (float)algorithm->volume(kind, comm->nranks);
     struct algorithm_request request = {.kind = kind,
                                         .nranks = comm->nranks,
                                         .rank = 0,
@@ -96,7 +98,7 @@ static double price(rota_comm *comm, int index, const struct algorithm *algorith
     const struct link_price *near = shared ? &SHM_PRICE : &TCP_PRICE, *far = &TCP_PRICE;
     const struct comm_traffic *traffic = traffic_of(comm, index, algorithm, kind);
     double all = (double)bytes * (double)sched_kind_blocks(kind, comm->nranks);
-    double volume = algorithm->volume(kind, comm->nranks) * all;
+    double volume = (double)traffic->volume * all;
     if (sched_kind_reduces(kind) && algorithm->sends_partials)
         volume *= (double)wanted->partial_size / (double)wanted->element_size;
     double far_bytes = volume * (double)traffic->far_share, near_bytes = volume - far_bytes;
@@ -105,7 +107,7 @@ static double price(rota_comm *comm, int index, const struct algorithm *algorith
                  far_bytes * ranks_per_host(comm) / far->bytes_per_us;
     /* With several ranks on a core every round also waits for the others to have their turn. */
     double latency = (traffic->far > 0 ? far : near)->latency_us + (comm->crowding - 1) * TURN_US;
-    return algorithm->rounds(kind, comm->nranks) * latency + comm->crowding * cpu;
+    return (double)traffic->rounds * latency + comm->crowding * cpu;
 }
 
 static bool fits(const rota_comm *comm, const struct algorithm *algorithm,
@@ -176,10 +178,12 @@ const struct algorithm *select_algorithm(rota_comm *comm, const char *forced,
         .whole_blocks = call_counts_are_local(args)};
     if (forced != NULL)
         return forced_algorithm(comm, forced, &wanted);
-    if (comm->forced != NULL && fits(comm, comm->forced, &wanted))
-        return keeps(comm, comm->forced, &wanted)
-                   ? comm->forced
-                   : refuse(comm, comm->forced, &wanted, "ROTA_ALGORITHM: ");
+    if (comm->forced != NULL && fits(comm, comm->forced, &wanted)) {
+        if (keeps(comm, comm->forced, &wanted))
+            return comm->forced;
+        if (args->numerics == ROTA_NUMERICS_REPRODUCIBLE) /* one of two wishes cannot be met */
+            return refuse(comm, comm->forced, &wanted, "ROTA_ALGORITHM: ");
+    }
     if (comm->crowding <= 0)
         comm->crowding = crowding(comm->job);
     const struct algorithm *best = NULL, *algorithm = NULL;
