@@ -384,8 +384,7 @@ static void flush(struct links *links, struct link *link, int peer) {
             (void)watch(links, peer, link->socket, EPOLLIN | EPOLLOUT);
             break;
         } else if (errno != EINTR) {
-            broke(links, link);
-            return;
+            break; /* receiving finds it closed, after what the peer may have said before */
         }
     }
     if (link->socket < 0 || link->out_used == 0)
@@ -435,6 +434,8 @@ void links_want(struct links *links, int peer, bool wanted) {
     link->wanted = wanted;
     if (wanted)
         connect_soon(links, link);
+    else if (link->socket >= 0)
+        act_at(links, link->used_ns + IDLE_MS * MS);
 }
 
 void links_drop(struct links *links, int peer) {
@@ -488,7 +489,8 @@ static bool receive_one(struct links *links, struct link *link, int peer) {
         return false;
     }
     link->used_ns = clock_now_ns();
-    links->events.frame(links->events.context, peer, &link->header, link->in);
+    if (!links->events.frame(links->events.context, peer, &link->header, link->in))
+        broke(links, link);
     return link->socket >= 0;
 }
 
@@ -500,10 +502,10 @@ void links_ready(struct links *links, int peer) {
         step_dial(links, link, peer);
         return;
     }
-    flush(links, link, peer);
     for (int i = 0; i < FRAMES_PER_TURN && link->socket >= 0; i++)
         if (!receive_one(links, link, peer))
             break;
+    flush(links, link, peer);
 }
 
 /* -- time ---------------------------------------------------------------------------------------

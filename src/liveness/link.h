@@ -14,7 +14,8 @@ enum link_refusal {
 
 struct link_events {
     void *context;
-    void (*frame)(void *context, int from, const struct wire_header *header,
+    /* False: it is not sound; the connection is closed. */
+    bool (*frame)(void *context, int from, const struct wire_header *header,
                   const uint8_t *payload);
     /* Connecting was refused. `before`: it had been connected once. `first_ns`: since when without
      * interruption. */

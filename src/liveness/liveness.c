@@ -5,8 +5,8 @@
  * Other threads put commands into a queue; events that call functions of liveness.h do the same, so
  * nothing here is ever entered twice. What other threads may read are a few atomics.
  *
- * Whoever is waited for is watched: by a pidfd where that can be, else by a control connection. A
- * watch that is not renewed is given up after a while, so that idle jobs hold no descriptors. */
+ * Whoever is waited for is watched, by a control connection, and a pidfd where that can be. A watch
+ * that is not renewed is given up after a while, so that idle jobs hold no descriptors. */
 #include "liveness/liveness.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -30,6 +30,7 @@
 #define TAKEOVER_MS 150
 #define INQUIRY_MS 500 /* for a peer whose data connection broke */
 #define ABSENT_MS 2000 /* until a rank that was never met is held to have left, not to be late */
+#define EXIT_MS 200    /* in which a process that refuses connections, and has a pidfd, has ended */
 #define SWEEP_MS 15000 /* a watch not renewed for one to two of these ends */
 #define MAX_COMMANDS 4096
 #define MAX_ROUNDS 16
@@ -318,16 +319,14 @@ static void watch_peer(struct liveness *liveness, int rank) {
             prove(liveness, rank, "exited");
             return;
         }
-        if (result == EXIT_WATCHED && epoll_ctl(liveness->epoll, EPOLL_CTL_ADD, fd, &event) == 0) {
+        if (result == EXIT_WATCHED && epoll_ctl(liveness->epoll, EPOLL_CTL_ADD, fd, &event) == 0)
             peer->exit_descriptor = fd;
-            return;
-        }
-        if (fd >= 0)
+        else if (fd >= 0)
             close(fd);
-        peer->cannot_tell = true;
+        peer->cannot_tell = peer->exit_descriptor < 0;
     }
-    if (peer->exit_descriptor < 0)
-        links_want(liveness->links, rank, true);
+    /* Also beside a pidfd: only so it can say that it leaves in good order. */
+    links_want(liveness->links, rank, true);
 }
 
 /* A data connection broke: whether the peer's end or the connection alone, it must say itself. */
@@ -474,10 +473,12 @@ static void agreement_agreed(void *context, const struct liveness_agreement *agr
 /* -- events of the links ------------------------------------------------------------------------
  */
 
-static void link_view(struct liveness *liveness, int from, const struct wire_header *header,
+static bool link_view(struct liveness *liveness, int from, const struct wire_header *header,
                       const uint8_t *payload) {
-    if (wire_view_read(payload, header->bytes, &liveness->incoming))
-        view_receive(liveness->view, from, &liveness->incoming.message, clock_now_ns());
+    if (!wire_view_read(payload, header->bytes, &liveness->incoming))
+        return false;
+    view_receive(liveness->view, from, &liveness->incoming.message, clock_now_ns());
+    return true;
 }
 
 static void link_pong(struct liveness *liveness, int from, const uint8_t *payload) {
@@ -490,19 +491,17 @@ static void link_pong(struct liveness *liveness, int from, const uint8_t *payloa
     liveness->events.cleared(liveness->context, from);
 }
 
-static void link_frame(void *context, int from, const struct wire_header *header,
+static bool link_frame(void *context, int from, const struct wire_header *header,
                        const uint8_t *payload) {
     struct liveness *liveness = context;
     struct agreement_message agreement;
     if (ranks_has(view_dead(liveness->view), from))
-        return;
-    if (header->type == WIRE_VIEW) {
-        link_view(liveness, from, header, payload);
-        return;
-    }
+        return true;
+    if (header->type == WIRE_VIEW)
+        return link_view(liveness, from, header, payload);
     view_heard(liveness->view, from, header->epoch);
     if (view_isolated(liveness->view) || !ranks_has(view_members(liveness->view), from))
-        return; /* it has just been told */
+        return true; /* it has just been told */
     switch (header->type) {
     case WIRE_MESSAGE:
         liveness->events.message(liveness->context, from, payload, header->bytes);
@@ -524,6 +523,11 @@ static void link_frame(void *context, int from, const struct wire_header *header
     default:
         break;
     }
+    return true;
+}
+
+static bool has_exit_watch(const struct peer *peer) {
+    return peer != NULL && peer->exit_descriptor >= 0;
 }
 
 static void link_refused(void *context, int rank, enum link_refusal refusal, bool before,
@@ -535,7 +539,8 @@ static void link_refused(void *context, int rank, enum link_refusal refusal, boo
         return;
     if (refusal == LINK_ABSENT && (met || clock_passed(first_ns + ABSENT_MS * MS)))
         left(liveness, rank);
-    else if (refusal == LINK_REFUSED && met)
+    else if (refusal == LINK_REFUSED && met &&
+             (!has_exit_watch(peer) || clock_passed(first_ns + EXIT_MS * MS)))
         prove(liveness, rank, "closed its connections and refuses new ones");
 }
 
@@ -622,6 +627,12 @@ static void start_sweeping(struct liveness *liveness) {
         liveness->sweep_ns = clock_deadline(SWEEP_MS);
 }
 
+static void exited(struct liveness *liveness, int rank) {
+    links_ready(liveness->links, rank); /* it may have said that it leaves */
+    if (!ranks_has(view_dead(liveness->view), rank))
+        prove(liveness, rank, liveness->peers[rank]->left ? "left the job" : "exited");
+}
+
 static void ready(void *context) {
     struct liveness *liveness = context;
     struct epoll_event events[32];
@@ -635,8 +646,8 @@ static void ready(void *context) {
             (void)!read(liveness->wake, &count, sizeof count);
         else if (tag == TAG_LINK)
             links_ready(liveness->links, rank);
-        else if (liveness->peers[rank] != NULL && liveness->peers[rank]->exit_descriptor >= 0)
-            prove(liveness, rank, "exited");
+        else if (has_exit_watch(liveness->peers[rank]))
+            exited(liveness, rank);
     }
     do_due(liveness);
 }

@@ -660,8 +660,11 @@ static bool is_sound(const struct view *view, int from, const struct view_messag
     const uint32_t highest = UINT32_MAX / 2;
     bool coordinates = message->type == VIEW_PREPARE || message->type == VIEW_ACCEPT;
     if (view->removed_in[from] < message->epoch || message->ballot.round > highest ||
-        message->accepted.round > highest ||
-        (coordinates && (message->ballot.round == 0 || message->ballot.rank != (uint32_t)from)))
+        message->accepted.round > highest)
+        return false;
+    if (coordinates && message->ballot.rank != (uint32_t)from)
+        return false;
+    if ((coordinates || message->type == VIEW_DECIDE) && message->ballot.round == 0)
         return false;
     if (message->value == NULL)
         return message->type != VIEW_ACCEPT && message->type != VIEW_DECIDE;

@@ -75,8 +75,187 @@ static void test_kill(int n, int victim, bool hosts, bool no_pidfd, bool all_wat
     world_end();
 }
 
-int main(void) {
+/* Nobody watches the victim when it dies; whoever does later hears at once. */
+static void test_late_watch(void) {
+    world_start(3, WORLD_PROCESSES, false, false);
+    world_kill(1, SIGKILL);
+    world_reap(1);
+    nap_ms(100);
+    CHECK(world->ranks[0].verdicts == 0 && world->ranks[2].verdicts == 0);
+    int64_t begun = clock_now_ns();
+    order(2, (struct order){.type = ORDER_WATCH, .peer = 1});
+    check_verdict(5, 2, begun, 100);
+    world_end();
+}
+
+/* A stopped rank is no dead rank: alone its silence, reported by who waited for it, removes it. It
+ * learns that when it wakes up. */
+static void test_stop(int stopped) {
+    world_start(4, WORLD_PROCESSES, false, false);
+    order_watch_all(stopped);
+    world_kill(stopped, SIGSTOP);
+    nap_ms(300);
+    int by = (stopped + 1) % 4;
+    CHECK(world->ranks[by].verdicts == 0);
+    int64_t begun = clock_now_ns();
+    order(by, (struct order){.type = ORDER_SUSPECT,
+                             .peer = stopped,
+                             .evidence = LIVENESS_SILENT,
+                             .text = "did not answer for 300 ms"});
+    check_verdict(15u & ~(1u << stopped), 1u << stopped, begun, 1000);
+    printf("stop %d: after %.1f ms\n", stopped, (double)(world->ranks[by].verdict_ns - begun) / MS);
+    CHECK(world->ranks[by].status == ROTA_ERR_TIMEOUT);
+    CHECK(strstr(world->ranks[by].text, "did not answer for 300 ms") != NULL);
+    world_kill(stopped, SIGCONT);
+    order(stopped, (struct order){.type = ORDER_SEND, .peer = by, .text = "are you there?"});
+    CHECK(wait_for(&world->ranks[stopped].isolated, 1, 3000));
+    CHECK(strstr(world->ranks[stopped].isolated_text, "went on without") != NULL);
+    CHECK(world->ranks[by].messages == 0);
+    world_end();
+}
+
+/* Half of a job of two: rank 0 goes on without rank 1, rank 1 does not without rank 0. */
+static void test_stop_of_two(int stopped) {
+    world_start(2, WORLD_PROCESSES, false, false);
+    world_kill(stopped, SIGSTOP);
+    int64_t begun = clock_now_ns();
+    order(1 - stopped, (struct order){.type = ORDER_SUSPECT,
+                                      .peer = stopped,
+                                      .evidence = LIVENESS_SILENT,
+                                      .text = "did not answer"});
+    if (stopped == 1) {
+        check_verdict(1, 2, begun, 1000);
+    } else {
+        CHECK(wait_for(&world->ranks[1].isolated, 1, 3000));
+        CHECK(world->ranks[1].unreached == 1 && world->ranks[1].verdicts == 0);
+        CHECK((world->ranks[1].isolated_ns - begun) / MS < 1300);
+    }
+    world_kill(stopped, SIGCONT);
+    world_end();
+}
+
+/* A data connection broke, as its user says. Whether the peer lives is found out at once. */
+static void test_broken(void) {
+    struct order broken = {.type = ORDER_SUSPECT,
+                           .peer = 2,
+                           .evidence = LIVENESS_BROKEN,
+                           .text = "connection reset by 10.0.0.2:4711"};
+    for (int hosts = 0; hosts < 2; hosts++) {
+        world_start(3, WORLD_PROCESSES, hosts, false);
+        order(0, broken);
+        CHECK(wait_for(&world->ranks[0].cleared[2], 1, 400));
+        world_kill(2, SIGSTOP);
+        int64_t begun = clock_now_ns();
+        order(0, broken);
+        check_verdict(3, 4, begun, 1200);
+        CHECK(world->ranks[0].status == ROTA_ERR_PEER);
+        CHECK(strstr(world->ranks[0].text, "10.0.0.2:4711 (Connection reset by peer)") != NULL);
+        world_kill(2, SIGKILL);
+        world_reap(2);
+        world_end();
+
+        world_start(3, WORLD_PROCESSES, hosts, false);
+        begun = clock_now_ns();
+        world_kill(2, SIGKILL);
+        order(1, broken);
+        check_verdict(3, 4, begun, 150);
+        world_reap(2);
+        world_end();
+    }
+}
+
+/* Closing in good order: who waits for the rank hears it, who does not is not disturbed. */
+static void test_left(void) {
+    world_start(3, WORLD_PROCESSES, true, false);
+    order(1, (struct order){.type = ORDER_SEND, .peer = 0, .text = "bye"});
+    CHECK(wait_for(&world->ranks[0].messages, 1, 3000));
+    order(1, (struct order){.type = ORDER_CLOSE});
+    world_reap(1);
+    nap_ms(100);
+    CHECK(world->ranks[0].verdicts == 0 && world->ranks[2].verdicts == 0);
+    int64_t begun = clock_now_ns();
+    order(0, (struct order){.type = ORDER_WATCH, .peer = 1});
+    check_verdict(5, 2, begun, 100);
+    CHECK(strstr(world->ranks[2].text, "left the job") != NULL);
+    world_end();
+}
+
+/* A process that forks: its child disturbs nobody, and does not hide the parent's death. */
+static void test_fork(bool hosts) {
+    world_start(3, WORLD_PROCESSES, hosts, false);
+    order_watch_all(1);
+    nap_ms(50);
+    order(1, (struct order){.type = ORDER_FORK, .peer = 0});
+    order(0, (struct order){.type = ORDER_SEND, .peer = 1, .text = "still there?"});
+    CHECK(wait_for(&world->ranks[1].messages, 1, 3000));
+    nap_ms(100);
+    CHECK(world->ranks[0].messages == 0 && world->ranks[0].verdicts == 0);
+    int64_t begun = clock_now_ns();
+    world_kill(1, SIGKILL);
+    check_verdict(5, 2, begun, 150);
+    world_reap(1);
+    world_end();
+}
+
+static void check_agreed(int rank, int index, uint64_t flags, uint32_t highest, uint32_t failed) {
+    struct rank_log *log = &world->ranks[rank];
+    CHECK(wait_for(&log->agreements, index + 1, 5000));
+    CHECK(log->agreed[index].flags == flags);
+    CHECK(log->agreed[index].highest == highest && log->agreed[index].failed == failed);
+}
+
+static void test_agreements(void) {
+    world_start(4, WORLD_PROCESSES, false, false);
+    for (uint32_t number = 0; number < 20; number++)
+        order_all(
+            (struct order){.type = ORDER_AGREE, .flags = ~(1ull << number), .number = number});
+    for (int r = 0; r < 4; r++)
+        for (int i = 0; i < 20; i++)
+            CHECK(wait_for(&world->ranks[r].agreements, 20, 5000) &&
+                  world->ranks[r].agreed[i].highest == 3 && world->ranks[r].agreed[i].failed == 0);
+    /* Rank 0 coordinates and dies before the last has joined. */
+    for (int r = 0; r < 3; r++)
+        order(r, (struct order){.type = ORDER_AGREE, .flags = 7, .number = 20});
+    nap_ms(50);
+    CHECK(world->ranks[1].agreements == 20);
+    world_kill(0, SIGKILL);
+    nap_ms(100);
+    order(3, (struct order){.type = ORDER_AGREE, .flags = 13, .number = 20});
+    for (int r = 1; r < 4; r++)
+        check_agreed(r, 20, 5, 3, 1);
+    world_reap(0);
+    world_end();
+}
+
+static int count_sockets(int rank) {
+    char command[128], line[32] = "";
+    snprintf(command, sizeof command, "ls -l /proc/%d/fd | grep -c -e socket: -e pidfd",
+             (int)world->pids[rank]);
+    FILE *pipe = popen(command, "r");
+    CHECK(pipe != NULL && fgets(line, sizeof line, pipe) != NULL);
+    pclose(pipe);
+    return atoi(line);
+}
+
+/* Connections and pidfds of watches that nobody renews go away. Slow: not part of the usual run. */
+static void test_idle(void) {
+    world_start(4, WORLD_PROCESSES, true, false);
+    int before = count_sockets(0);
+    for (int r = 1; r < 4; r++)
+        order(0, (struct order){.type = ORDER_WATCH, .peer = r});
+    nap_ms(300);
+    CHECK(count_sockets(0) == before + 3);
+    nap_ms(45000);
+    CHECK(count_sockets(0) == before);
+    world_end();
+}
+
+int main(int count, char **words) {
     setvbuf(stdout, NULL, _IONBF, 0);
+    if (count > 1 && strcmp(words[1], "idle") == 0) {
+        test_idle();
+        return 0;
+    }
     test_messages();
     test_kill(2, 1, false, false, true);
     test_kill(2, 0, false, false, true);
@@ -84,5 +263,16 @@ int main(void) {
     test_kill(4, 0, false, false, false);
     test_kill(4, 2, true, false, true);
     test_kill(4, 2, false, true, true);
+    test_kill(8, 5, false, false, true);
+    test_late_watch();
+    test_stop(3);
+    test_stop(0);
+    test_stop_of_two(0);
+    test_stop_of_two(1);
+    test_broken();
+    test_left();
+    test_fork(false);
+    test_fork(true);
+    test_agreements();
     return 0;
 }
