@@ -1,4 +1,8 @@
-/* Communicators: how ranks find each other, and how they part. */
+/* Communicators: how ranks find each other, and how they part.
+ *
+ * The child of a fork is no rank: there every call on a communicator that it inherited fails with
+ * ROTA_ERR_STATE at once, destroy leaves it alone, and the parent notices nothing. It may join jobs
+ * of its own. */
 #ifndef ROTA_COMM_H
 #define ROTA_COMM_H
 
