@@ -190,20 +190,20 @@ rota_status rota_recording_skew(const rota_recording *recording, int comm_index,
         return status;
     const struct recording_comm *comm = &recording->comms[comm_index];
     const struct recording_member *self = NULL;
-    int64_t window = 0;
+    double window = 0;
     for (int m = 0, seen = 0; m < comm->info.nranks; m++) {
         if (comm->members[m].of == NULL)
             continue;
         if (seen++ == index)
             self = &comm->members[m];
         else
-            window += comm->members[m].window_ns;
+            window += (double)comm->members[m].window_ns;
     }
     skew->rank = self->rank;
     skew->calls = self->compared;
     skew->late_ns = self->compared > 0 ? self->late_ns / self->compared : 0;
     skew->most_late_ns = self->most_late_ns;
     skew->cost_ns = self->cost_ns;
-    skew->share = window > 0 ? (double)self->cost_ns / (double)window : 0;
+    skew->share = window > 0 ? (double)self->cost_ns / window : 0;
     return ROTA_OK;
 }

@@ -57,7 +57,7 @@ static int64_t convert(const struct stamps *stamps, int64_t offset, uint64_t tic
     if (__builtin_add_overflow((int64_t)stamps->ns, (int64_t)ns, &at) ||
         __builtin_add_overflow(at, offset, &at))
         return 0;
-    return at > 0 ? at : 0;
+    return at > 0 && at < INT64_MAX / 2 ? at : 0; /* so that differences are numbers */
 }
 
 /* -- one file -----------------------------------------------------------------------------------

@@ -239,6 +239,12 @@ static rota_status judge(struct recording_comm *comm) {
 /* -- skew ---------------------------------------------------------------------------------------
  */
 
+/* Sums of times from files may be anything. */
+static void add_time(int64_t *sum, int64_t ns) {
+    if (__builtin_add_overflow(*sum, ns, sum))
+        *sum = INT64_MAX;
+}
+
 static void compare_arrivals(struct recording_comm *comm, uint64_t sequence) {
     int64_t earliest = INT64_MAX;
     int stamped = 0;
@@ -258,7 +264,7 @@ static void compare_arrivals(struct recording_comm *comm, uint64_t sequence) {
             continue;
         int64_t late = call->begun_ns - earliest;
         self->compared++;
-        self->late_ns += late;
+        add_time(&self->late_ns, late);
         self->most_late_ns = late > self->most_late_ns ? late : self->most_late_ns;
     }
 }
@@ -273,7 +279,7 @@ static void charge_waits(struct recording_comm *comm, struct recording_member *s
         from = call->begun_ns < from ? call->begun_ns : from;
         to = end > to ? end : to;
         if (call->waiting_for >= 0 && call->waiting_for < comm->info.nranks)
-            comm->members[call->waiting_for].cost_ns += end - call->begun_ns;
+            add_time(&comm->members[call->waiting_for].cost_ns, end - call->begun_ns);
     }
     self->window_ns = to > from ? to - from : 0;
 }
