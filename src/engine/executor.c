@@ -220,11 +220,15 @@ static bool grow(void *array, size_t *capacity, size_t count, size_t size) {
     return true;
 }
 
+/* Bytes of the widest element that is looked into: a complex number of two float64. */
+#define WIDEST_NUMBER 16
+
 /* Elements of a slice: as many as fit the message size of the communicator. All ranks come to the
  * same number, because all of it is agreed. */
 static size_t slice_elements(const rota_comm *comm, uint32_t widest, size_t partial_size) {
     size_t elements = comm->job->message_bytes / (partial_size * widest);
-    return elements - elements % CHUNK_QUANTUM;
+    /* Opaque elements may be wider than any line: there a slice begins at any of them. */
+    return elements - elements % (partial_size > WIDEST_NUMBER ? 1 : CHUNK_QUANTUM);
 }
 
 bool executor_fits(const rota_comm *comm, const struct algorithm *algorithm, rota_kind kind,

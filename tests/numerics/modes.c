@@ -392,6 +392,38 @@ static void integers_are_exact(void) {
     ranks_run(3, TIMEOUT_MS, integers_rank, NULL);
 }
 
+/* -- elements wider than slices ------------------------------------------------------------------
+ */
+
+static void add_bytes(const void *left, void *right_inout, size_t count, rota_dtype dtype,
+                      void *arg) {
+    (void)arg;
+    for (size_t i = 0; i < count * rota_dtype_size(dtype); i++)
+        ((uint8_t *)right_inout)[i] =
+            (uint8_t)(((uint8_t *)right_inout)[i] + ((const uint8_t *)left)[i]);
+}
+
+static void wide_rank(const struct rank *rank) {
+    enum { WIDE = ROTA_DTYPE_BYTES_MAX, MANY = 5 };
+    uint8_t send[MANY * WIDE], recv[MANY * WIDE];
+    rota_op add;
+    memset(send, rank->rank + 1, sizeof(send));
+    CHECK_OK(rota_op_create(add_bytes, NULL, false, NULL, rank->comm, &add));
+    CHECK_OK(rota_all_reduce(send, recv, MANY, rota_dtype_bytes(WIDE), add, rank->comm, NULL));
+    for (size_t i = 0; i < sizeof(recv); i++)
+        CHECK(recv[i] == 6, "byte %zu is %d", i, recv[i]);
+    CHECK_OK(rota_op_free(add, rank->comm));
+}
+
+static void elements_wider_than_slices(void) {
+    setenv("ROTA_SLICE_BYTES", "1", 1);
+    for (size_t t = 0; t < 2; t++) {
+        way_take(transports[t]);
+        ranks_run(3, TIMEOUT_MS, wide_rank, NULL);
+    }
+    unsetenv("ROTA_SLICE_BYTES");
+}
+
 int main(int argc, char **argv) {
     static const struct test_case cases[] = {
         {"reproducible_is_the_tree", reproducible_is_the_tree},
@@ -402,6 +434,7 @@ int main(int argc, char **argv) {
         {"requests_and_plans_too", requests_and_plans_too},
         {"fast_is_alike_on_all_ranks", fast_is_alike_on_all_ranks},
         {"integers_are_exact", integers_are_exact},
+        {"elements_wider_than_slices", elements_wider_than_slices},
         {NULL, NULL}};
     return cases_main(cases, argc, argv);
 }
