@@ -55,14 +55,6 @@ static INLINE v_u16 words_narrow(v_u32 v) {
     return (v_u16)_mm512_cvtepi32_epi16((__m512i)v);
 }
 
-static INLINE v_u32 bytes_widen(v_u8 bytes) {
-    return (v_u32)_mm512_cvtepu8_epi32((__m128i)bytes);
-}
-
-static INLINE v_u8 bytes_narrow(v_u32 v) {
-    return (v_u8)_mm512_cvtepi32_epi8((__m512i)v);
-}
-
 static INLINE v_f32 half_widen(v_u16 half) {
     return (v_f32)_mm512_cvtph_ps((__m256i)half);
 }
@@ -73,7 +65,33 @@ static INLINE v_f32 half_widen(v_u16 half) {
 static INLINE v_u16 half_narrow(v_f32 value) {
     return (v_u16)_mm512_cvtps_ph((__m512)value, _MM_FROUND_TO_NEAREST_INT);
 }
+
+static INLINE v_u16 half_truncate(v_f32 value) {
+    return (v_u16)_mm512_cvtps_ph((__m512)value, _MM_FROUND_TO_ZERO);
+}
 #pragma GCC diagnostic pop
+
+static INLINE v_f32 lesser_f32(v_f32 a, v_f32 b) {
+    return (v_f32)_mm512_min_ps((__m512)a, (__m512)b);
+}
+static INLINE v_f32 greater_f32(v_f32 a, v_f32 b) {
+    return (v_f32)_mm512_max_ps((__m512)a, (__m512)b);
+}
+static INLINE v_f64 lesser_f64(v_f64 a, v_f64 b) {
+    return (v_f64)_mm512_min_pd((__m512d)a, (__m512d)b);
+}
+static INLINE v_f64 greater_f64(v_f64 a, v_f64 b) {
+    return (v_f64)_mm512_max_pd((__m512d)a, (__m512d)b);
+}
+
+#define FLOAT8_BY_HALF 1
+static INLINE v_u16 bytes_words(v_u8 bytes) {
+    return (v_u16)_mm256_cvtepu8_epi16((__m128i)bytes);
+}
+
+static INLINE v_u8 words_bytes(v_u16 v) {
+    return (v_u8)_mm256_cvtepi16_epi8((__m256i)v);
+}
 
 #include "kernels.inc"
 #else

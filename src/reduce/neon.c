@@ -53,6 +53,21 @@ static INLINE v_u8 bytes_narrow(v_u32 v) {
     return narrow;
 }
 
+/* These take -0 for less than +0 and give a NaN where there is one, which is as good. */
+static INLINE v_f32 lesser_f32(v_f32 a, v_f32 b) {
+    return (v_f32)vminq_f32((float32x4_t)a, (float32x4_t)b);
+}
+static INLINE v_f32 greater_f32(v_f32 a, v_f32 b) {
+    return (v_f32)vmaxq_f32((float32x4_t)a, (float32x4_t)b);
+}
+static INLINE v_f64 lesser_f64(v_f64 a, v_f64 b) {
+    return (v_f64)vminq_f64((float64x2_t)a, (float64x2_t)b);
+}
+static INLINE v_f64 greater_f64(v_f64 a, v_f64 b) {
+    return (v_f64)vmaxq_f64((float64x2_t)a, (float64x2_t)b);
+}
+
+#define FLOAT8_BY_HALF 0
 #include "kernels.inc"
 #else
 typedef int reduce_neon_is_arm_only;

@@ -79,4 +79,30 @@ static INLINE v_u16 half_narrow(v_f32 value) {
     return words_narrow(small_round(value, FORMAT_HALF));
 }
 
+#if defined(__SSE2__)
+static INLINE v_f32 lesser_f32(v_f32 a, v_f32 b) {
+    return (v_f32)_mm_min_ps((__m128)a, (__m128)b);
+}
+static INLINE v_f32 greater_f32(v_f32 a, v_f32 b) {
+    return (v_f32)_mm_max_ps((__m128)a, (__m128)b);
+}
+static INLINE v_f64 lesser_f64(v_f64 a, v_f64 b) {
+    return (v_f64)_mm_min_pd((__m128d)a, (__m128d)b);
+}
+static INLINE v_f64 greater_f64(v_f64 a, v_f64 b) {
+    return (v_f64)_mm_max_pd((__m128d)a, (__m128d)b);
+}
+#else
+#define DEFINE_EXTREMES(suffix, real, bits)                                                        \
+    static INLINE real lesser_##suffix(real a, real b) {                                           \
+        return (real)SELECT((bits)(a < b), (bits)a, (bits)b);                                      \
+    }                                                                                              \
+    static INLINE real greater_##suffix(real a, real b) {                                          \
+        return (real)SELECT((bits)(a > b), (bits)a, (bits)b);                                      \
+    }
+DEFINE_EXTREMES(f32, v_f32, v_u32)
+DEFINE_EXTREMES(f64, v_f64, v_u64)
+#endif
+
+#define FLOAT8_BY_HALF 0
 #include "kernels.inc"

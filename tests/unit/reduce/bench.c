@@ -1,5 +1,7 @@
-/* Bandwidth of the kernels against memcpy, per instruction set and size: best of several rounds,
- * bytes counted as read and written. Also the cost of a tiny call. */
+/* Bandwidth of the kernels, as the tables of docs/performance.md: each line is a type and operator,
+ * each column an instruction set, in GB/s of bytes read and written, the best of several rounds.
+ * The yardsticks above are memcpy and a plain loop a[i] += b[i] of floats. Without arguments all;
+ * else lines whose "type operator" begins with the first argument. */
 #include "reduce/reduce.h"
 #include <rota/types.h>
 #include <stdio.h>
@@ -7,93 +9,126 @@
 #include <string.h>
 #include <time.h>
 
+#define MAX_OPERANDS 8
+#define LARGEST ((size_t)16 << 20)
+#define ROUNDS 9
+
+static unsigned char *operands[MAX_OPERANDS], *result;
+
 static double now_s(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-struct buffers {
-    unsigned char *operands[8], *dst;
+/* What is measured: returns the bytes that it read and wrote. */
+struct work {
+    const struct reduce_spec *spec; /* NULL: a yardstick */
+    int noperands;                  /* of a yardstick 1 is memcpy, 2 the loop */
+    size_t bytes;                   /* of an operand */
 };
 
-enum work { COPY, LIBC_COPY, PAIR, PAIR_TWO, RUN_FOUR, RUN_EIGHT, WORK_COUNT };
-static const char *const work_names[WORK_COUNT] = {"reduce_copy", "memcpy",   "pair",
-                                                   "pair to 2",   "run of 4", "run of 8"};
-
-static size_t do_work(enum work work, const struct reduce_spec *spec, struct buffers *b,
-                      size_t bytes) {
-    size_t count = bytes / spec->element_size;
-    struct reduce_operand operands[8];
-    for (size_t i = 0; i < 8; i++)
-        operands[i] = (struct reduce_operand){b->operands[i], false};
-    switch (work) {
-    case COPY:
-        reduce_copy(spec->isa, b->dst, b->operands[0], bytes);
-        return 2 * bytes;
-    case LIBC_COPY:
-        memcpy(b->dst, b->operands[0], bytes);
-        return 2 * bytes;
-    case PAIR:
-        reduce_pair(spec, b->dst, NULL, b->operands[0], b->operands[1], count);
-        return 3 * bytes;
-    case PAIR_TWO:
-        reduce_pair(spec, b->dst, b->operands[7], b->operands[0], b->operands[1], count);
-        return 4 * bytes;
-    case RUN_FOUR:
-        reduce_run(spec, b->dst, true, operands, 4, count);
-        return 5 * bytes;
-    default:
-        reduce_run(spec, b->dst, true, operands, 8, count);
-        return 9 * bytes;
+static size_t run(const struct work *work) {
+    size_t bytes = work->bytes, all = (size_t)work->noperands + 1;
+    if (work->spec == NULL && work->noperands == 1) {
+        memcpy(result, operands[0], bytes);
+    } else if (work->spec == NULL) {
+        float *a = (float *)(void *)result, *b = (float *)(void *)operands[0];
+        for (size_t i = 0; i < bytes / sizeof(float); i++)
+            a[i] += b[i];
+    } else if (work->noperands == 2) {
+        reduce_pair(work->spec, result, NULL, operands[0], operands[1],
+                    bytes / work->spec->element_size);
+    } else {
+        struct reduce_operand list[MAX_OPERANDS];
+        for (int i = 0; i < work->noperands; i++)
+            list[i] = (struct reduce_operand){operands[i], false};
+        reduce_run(work->spec, result, true, list, (size_t)work->noperands,
+                   bytes / work->spec->element_size);
     }
+    return all * bytes;
 }
 
-/* Returns GB/s; *ns_per_call. */
-static double measure(enum work work, const struct reduce_spec *spec, struct buffers *b,
-                      size_t bytes, double *ns_per_call) {
-    size_t calls = 1 + ((size_t)8 << 20) / (bytes + 64), moved = 0;
-    if (calls > 100000)
-        calls = 100000;
+static double measure(const struct work *work) {
+    size_t calls = 1 + ((size_t)1 << 20) / (work->bytes + 64), moved = run(work);
     double best = 1e9;
-    for (int round = 0; round < 7; round++) {
+    for (int round = 0; round < ROUNDS; round++) {
         double start = now_s();
         for (size_t i = 0; i < calls; i++) {
-            moved = do_work(work, spec, b, bytes);
+            run(work);
             __asm__ volatile("" ::: "memory");
         }
         double took = (now_s() - start) / (double)calls;
         best = took < best ? took : best;
     }
-    *ns_per_call = best * 1e9;
     return (double)moved / best * 1e-9;
 }
 
-int main(void) {
-    static const size_t sizes[] = {8, 64, 4096, 65536, 1 << 20, 16 << 20};
-    static const rota_dtype dtypes[] = {ROTA_FLOAT32, ROTA_BFLOAT16, ROTA_FLOAT16};
-    struct buffers b;
-    for (size_t i = 0; i < 9; i++) {
-        unsigned char *p = aligned_alloc(64, (16 << 20) + 64);
-        if (!p)
-            return 1;
-        memset(p, 0, (16 << 20) + 64);
-        *(i < 8 ? &b.operands[i] : &b.dst) = p;
+static const size_t sizes[] = {16384, 1 << 20, LARGEST};
+static const int counts[] = {2, 4, 8};
+
+static void print_titles(void) {
+    printf("| type operator |");
+    for (enum cpu_isa isa = CPU_SCALAR; isa < CPU_ISA_COUNT; isa++)
+        if (cpu_isa_available(isa))
+            printf(" %s: 2 of 16 KiB | 2 of 1 MiB | 2 of 16 MiB | 4 of 1 MiB | 8 of 1 MiB | 8 of "
+                   "16 MiB |",
+                   cpu_isa_name(isa));
+    printf("\n");
+}
+
+static void print_spec(const struct reduce_spec *spec) {
+    for (size_t s = 0; s < 3; s++)
+        printf(" %.0f |", measure(&(struct work){spec, counts[0], sizes[s]}));
+    printf(" %.0f |", measure(&(struct work){spec, counts[1], sizes[1]}));
+    for (size_t s = 1; s < 3; s++)
+        printf(" %.0f |", measure(&(struct work){spec, counts[2], sizes[s]}));
+}
+
+static void print_yardsticks(void) {
+    for (int n = 1; n <= 2; n++) {
+        printf("| %s |", n == 1 ? "memcpy" : "a[i] += b[i]");
+        for (size_t s = 0; s < 3; s++)
+            printf(" %.0f |", measure(&(struct work){NULL, n, sizes[s]}));
+        printf("\n");
     }
-    printf("%-8s %-9s %-12s %9s %10s %9s\n", "isa", "type", "work", "bytes", "ns", "GB/s");
+}
+
+static void print_line(rota_dtype dtype, rota_op op, const char *wanted) {
+    char name[64];
+    snprintf(name, sizeof(name), "%s %s", rota_dtype_name(dtype), rota_op_name(op));
+    if (strncmp(name, wanted, strlen(wanted)) != 0)
+        return;
+    printf("| %s |", name);
     for (enum cpu_isa isa = CPU_SCALAR; isa < CPU_ISA_COUNT; isa++) {
-        for (size_t d = 0; cpu_isa_available(isa) && d < 3; d++) {
-            struct reduce_spec spec;
-            if (reduce_spec_init(&spec, dtypes[d], ROTA_SUM, 2, isa) != ROTA_OK)
-                return 1;
-            for (enum work work = d ? PAIR : COPY; work < WORK_COUNT; work++) {
-                for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
-                    double ns, rate = measure(work, &spec, &b, sizes[s], &ns);
-                    printf("%-8s %-9s %-12s %9zu %10.1f %9.1f\n", cpu_isa_name(isa),
-                           rota_dtype_name(dtypes[d]), work_names[work], sizes[s], ns, rate);
-                }
-            }
-        }
+        struct reduce_spec spec;
+        if (cpu_isa_available(isa) && reduce_spec_init(&spec, dtype, op, 2, isa) == ROTA_OK)
+            print_spec(&spec);
     }
+    printf("\n");
+    fflush(stdout);
+}
+
+/* Numbers near 1 of any type: no subnormals, which some processors are slow at. */
+static void fill(unsigned char *data, size_t bytes) {
+    for (size_t i = 0; i < bytes; i++)
+        data[i] = (unsigned char)(0x38 + i % 8);
+}
+
+int main(int argc, char **argv) {
+    for (int i = 0; i <= MAX_OPERANDS; i++) {
+        unsigned char *block = aligned_alloc(4096, LARGEST + 4096);
+        if (block == NULL)
+            return 1;
+        block += 256 * i; /* not all in the same sets of a cache */
+        fill(block, LARGEST);
+        *(i < MAX_OPERANDS ? &operands[i] : &result) = block;
+    }
+    print_yardsticks();
+    print_titles();
+    for (rota_dtype dtype = 0; dtype < ROTA_DTYPE_COUNT; dtype++)
+        for (rota_op op = 0; op < ROTA_OP_COUNT; op++)
+            if (rota_op_accepts(op, dtype))
+                print_line(dtype, op, argc > 1 ? argv[1] : "");
     return 0;
 }
