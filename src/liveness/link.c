@@ -32,7 +32,9 @@
 struct link {
     int socket; /* -1: not open */
     struct net_dial *dial;
-    bool wanted, before;            /* was open once */
+    bool wanted;
+    bool met, met_locally;          /* was open once; by a local name */
+    bool ended_well;                /* the last connection was closed as agreed, by WIRE_CLOSING */
     bool dialled;                   /* the open connection is ours */
     bool closing;                   /* we said so */
     int candidate, good;            /* address under way; that by which it was reached, -1: none */
@@ -214,7 +216,9 @@ static void round_over(struct links *links, struct link *link, int peer) {
     if (link->refused_ns == 0)
         link->refused_ns = now;
     links->events.refused(links->events.context, peer, absent ? LINK_ABSENT : LINK_REFUSED,
-                          link->before, link->refused_ns);
+                          absent ? link->met
+                                 : link->met_locally || (link->met && !link->ended_well),
+                          link->refused_ns);
 }
 
 /* One address failed. */
@@ -279,12 +283,15 @@ static void connect_soon(struct links *links, struct link *link) {
     act_at(links, link->retry_ns);
 }
 
-static void opened(struct links *links, struct link *link, int peer, int fd, bool dialled) {
+static void opened(struct links *links, struct link *link, int peer, int fd, bool dialled,
+                   bool local) {
     close_socket(links, link);
     end_dial(links, link);
     link->socket = fd;
     link->dialled = dialled;
-    link->before = true;
+    link->met = true;
+    link->met_locally |= local;
+    link->ended_well = false;
     link->retry_ns = link->refused_ns = 0;
     link->pause_ms = FIRST_PAUSE_MS;
     link->nrefused = link->nabsent = link->nsilent = 0;
@@ -304,8 +311,10 @@ static void step_dial(struct links *links, struct link *link, int peer) {
     uint32_t events;
     rota_status status = net_dial_step(link->dial, &finished, &answer);
     if (finished && answer.incarnation == links->records[peer].incarnation) {
+        struct net_target target;
         int fd = net_dial_take(link->dial, NULL, NULL);
-        opened(links, link, peer, fd, true);
+        (void)candidate_at(links, peer, link->candidate, &target);
+        opened(links, link, peer, fd, true, target.inet.family == 0);
     } else if (finished) {
         attempt_failed(links, link, peer, ROTA_ERR_FORMAT, &answer); /* not the process we met */
     } else if (status != ROTA_OK) {
@@ -343,7 +352,7 @@ void links_admit(struct links *links, const struct net_hello *hello, int socket)
     if (link == NULL)
         close(socket);
     else
-        opened(links, link, (int)hello->rank, socket, false);
+        opened(links, link, (int)hello->rank, socket, false, hello->descriptors != 0);
 }
 
 /* -- sending ------------------------------------------------------------------------------------
@@ -470,6 +479,7 @@ static bool receive_one(struct links *links, struct link *link, int peer) {
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             return false;
         if (got <= 0) {
+            link->ended_well = link->closing;
             broke(links, link);
             return false;
         }
@@ -485,6 +495,7 @@ static bool receive_one(struct links *links, struct link *link, int peer) {
     link->in_filled = 0;
     if (link->header.type == WIRE_CLOSING) {
         flush(links, link, peer);
+        link->ended_well = true;
         broke(links, link);
         return false;
     }

@@ -17,10 +17,10 @@ struct link_events {
     /* False: it is not sound; the connection is closed. */
     bool (*frame)(void *context, int from, const struct wire_header *header,
                   const uint8_t *payload);
-    /* Connecting was refused. `before`: it had been connected once. `first_ns`: since when without
-     * interruption. */
-    void (*refused)(void *context, int peer, enum link_refusal refusal, bool before,
-                    int64_t first_ns);
+    /* Connecting was refused. `met`: and it had been possible: to that rank of the process before,
+     * or (LINK_REFUSED) until its last connection broke, unless that was a local one: those are
+     * refused by nobody else. `first_ns`: since when without interruption. */
+    void (*refused)(void *context, int peer, enum link_refusal refusal, bool met, int64_t first_ns);
 };
 
 struct links;

@@ -55,6 +55,7 @@ struct peer {
     bool left;           /* said so, or was found to */
     int64_t inquiry_ns;  /* until when it must answer; 0: it need not */
     uint64_t token;      /* that the answer must hold */
+    bool is_broken;      /* a data connection to it; nothing was decided about that yet */
     char broken[VIEW_REASON];
 };
 
@@ -337,6 +338,7 @@ static void inquire(struct liveness *liveness, int rank, const char *reason) {
         return;
     net_random(&peer->token, sizeof peer->token);
     snprintf(peer->broken, sizeof peer->broken, "%s", reason);
+    peer->is_broken = true;
     peer->inquiry_ns = clock_deadline(INQUIRY_MS);
     if (peer->inquiry_ns < liveness->inquiry_ns)
         liveness->inquiry_ns = peer->inquiry_ns;
@@ -422,6 +424,16 @@ static void view_send(void *context, int to, const struct view_message *message)
                          liveness->payload, bytes);
 }
 
+static void clear_broken(struct liveness *liveness) {
+    RANKS_EACH (view_members(liveness->view), rank) {
+        struct peer *peer = liveness->peers[rank];
+        if (peer == NULL || !peer->is_broken || peer->inquiry_ns != 0)
+            continue;
+        peer->is_broken = false;
+        liveness->events.cleared(liveness->context, rank);
+    }
+}
+
 static void view_decided(void *context, const struct view_value *value) {
     struct liveness *liveness = context;
     struct liveness_verdict verdict = {
@@ -436,12 +448,12 @@ static void view_decided(void *context, const struct view_value *value) {
     atomic_store_explicit(&liveness->epoch, verdict.epoch, memory_order_release);
     liveness->view_changed = true;
     liveness->events.verdict(liveness->context, &verdict);
+    clear_broken(liveness);
 }
 
-static void view_unchanged(void *context, const struct ranks *suspected) {
-    struct liveness *liveness = context;
-    RANKS_EACH (suspected, rank)
-        liveness->events.cleared(liveness->context, rank);
+/* A ballot has ended without a peer's removal: it answered. */
+static void view_unchanged(void *context) {
+    clear_broken(context);
 }
 
 static void view_isolated_here(void *context, const char *text, const struct ranks *unreached) {
@@ -488,6 +500,7 @@ static void link_pong(struct liveness *liveness, int from, const uint8_t *payloa
     if (peer == NULL || peer->inquiry_ns == 0 || token != peer->token)
         return;
     peer->inquiry_ns = 0;
+    peer->is_broken = false;
     liveness->events.cleared(liveness->context, from);
 }
 
@@ -530,11 +543,11 @@ static bool has_exit_watch(const struct peer *peer) {
     return peer != NULL && peer->exit_descriptor >= 0;
 }
 
-static void link_refused(void *context, int rank, enum link_refusal refusal, bool before,
+static void link_refused(void *context, int rank, enum link_refusal refusal, bool met,
                          int64_t first_ns) {
     struct liveness *liveness = context;
     const struct peer *peer = liveness->peers[rank];
-    bool met = before || (peer != NULL && peer->inquiry_ns != 0);
+    met |= peer != NULL && peer->inquiry_ns != 0;
     if (!matters(liveness, rank) || ranks_has(view_dead(liveness->view), rank))
         return;
     if (refusal == LINK_ABSENT && (met || clock_passed(first_ns + ABSENT_MS * MS)))
@@ -618,8 +631,9 @@ static void do_due(struct liveness *liveness) {
         links_tick(liveness->links);
         set_deadline(liveness);
         if (!any && !liveness->view_changed && !clock_passed(liveness->watch.deadline_ns))
-            break;
+            return;
     }
+    liveness->watch.deadline_ns = clock_deadline(1); /* the thread has others to serve */
 }
 
 static void start_sweeping(struct liveness *liveness) {

@@ -333,9 +333,8 @@ static void decide(struct view *view, int64_t now) {
 static void nobody_failed(struct view *view, int64_t now) {
     view->state = VIEW_IDLE;
     view->trouble = 0;
-    ranks_copy(&view->scratch, &view->suspected);
     ranks_clear(&view->suspected);
-    view->events.unchanged(view->events.context, &view->scratch);
+    view->events.unchanged(view->events.context);
     begin(view, now); /* a death may have been proved meanwhile */
 }
 

@@ -53,8 +53,8 @@ struct view_events {
     void (*send)(void *context, int to, const struct view_message *message);
     /* The next view is there; epoch and members are already those of it. */
     void (*decided)(void *context, const struct view_value *value);
-    /* Nobody failed; those who were suspected live. */
-    void (*unchanged)(void *context, const struct ranks *suspected);
+    /* Nobody failed: all answered. */
+    void (*unchanged)(void *context);
     /* No valid group was reached, or it went on without this rank. Final. */
     void (*isolated)(void *context, const char *text, const struct ranks *unreached);
     /* How to name a rank: "rank 3 (host b, pid 812)". NULL: by its number. */

@@ -127,8 +127,8 @@ static void no_send(void *context, int to, const struct view_message *message) {
 static void no_decision(void *context, const struct view_value *value) {
     (void)context, (void)value;
 }
-static void no_change(void *context, const struct ranks *suspected) {
-    (void)context, (void)suspected;
+static void no_change(void *context) {
+    (void)context;
 }
 static void no_isolation(void *context, const char *text, const struct ranks *unreached) {
     (void)context, (void)text, (void)unreached;

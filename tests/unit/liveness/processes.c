@@ -3,6 +3,7 @@
 #include "world.h"
 #include <signal.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define MS 1000000
@@ -36,6 +37,16 @@ static void order_watch_all(int peer) {
     for (int r = 0; r < world->nranks; r++)
         if (r != peer)
             order(r, (struct order){.type = ORDER_WATCH, .peer = peer});
+}
+
+static void run_program(char **words) {
+    int state;
+    pid_t pid = fork();
+    if (pid == 0) {
+        execvp(words[0], words);
+        _exit(127);
+    }
+    CHECK(waitpid(pid, &state, 0) == pid && state == 0);
 }
 
 static void test_messages(void) {
@@ -250,10 +261,69 @@ static void test_idle(void) {
     world_end();
 }
 
+/* Ranks below `nleft` in one network namespace, the others in another, and the wire between them
+ * cut. Who has more than half, or half with rank 0, goes on. */
+static void test_partition(char **spaces, int n, int nleft) {
+    char command[256];
+    for (int r = 0; r < n; r++)
+        snprintf(world_spaces[r], sizeof world_spaces[r], "%s", spaces[r >= nleft]);
+    world_start(n, WORLD_PROCESSES, true, false);
+    uint32_t left = (1u << nleft) - 1, right = ((1u << n) - 1) & ~left;
+    bool left_goes_on = 2 * nleft >= n;
+    for (int r = 0; r < n; r++)
+        order(r, (struct order){.type = ORDER_WATCH, .peer = (r + nleft) % n});
+    nap_ms(200);
+    snprintf(
+        command, sizeof command,
+        "ip netns exec %s nft -f - <<< 'table inet cut { chain i { type "
+        "filter hook input priority 0; iifname wire drop; }; chain o { type filter hook output "
+        "priority 0; oifname wire drop; }; }'",
+        spaces[0]);
+    char *words[] = {"bash", "-c", command, NULL};
+    run_program(words);
+    int64_t begun = clock_now_ns();
+    struct order silent = {
+        .type = ORDER_SUSPECT, .evidence = LIVENESS_SILENT, .text = "did not answer"};
+    silent.peer = nleft;
+    order(0, silent);
+    silent.peer = 0;
+    order(n - 1, silent);
+    uint32_t going = left_goes_on ? left : right, other = left_goes_on ? right : left;
+    check_verdict(going, other, begun, 1500);
+    for (int r = 0; r < n; r++) {
+        struct rank_log *log = &world->ranks[r];
+        if (!(other >> r & 1))
+            continue;
+        CHECK(wait_for(&log->isolated, 1, 3000));
+        CHECK(log->verdicts == 0 && (log->unreached & going) == going);
+        CHECK((log->isolated_ns - begun) / MS < 2000);
+    }
+    printf("partition %d+%d: verdict after %.1f ms, isolated after %.1f ms\n", nleft, n - nleft,
+           (double)(world->ranks[left_goes_on ? 0 : n - 1].verdict_ns - begun) / MS,
+           (double)(world->ranks[left_goes_on ? n - 1 : 0].isolated_ns - begun) / MS);
+    snprintf(command, sizeof command, "ip netns exec %s nft delete table inet cut", spaces[0]);
+    run_program(words);
+    /* The wire is whole again; nobody changes its mind. */
+    nap_ms(500);
+    for (int r = 0; r < n; r++)
+        CHECK(world->ranks[r].isolated == (int)(other >> r & 1) &&
+              world->ranks[r].verdicts == (int)(going >> r & 1));
+    world_end();
+}
+
 int main(int count, char **words) {
     setvbuf(stdout, NULL, _IONBF, 0);
     if (count > 1 && strcmp(words[1], "idle") == 0) {
         test_idle();
+        return 0;
+    }
+    if (count > 3 && strcmp(words[1], "partition") == 0) {
+        test_partition(words + 2, 4, 2);
+        test_partition(words + 2, 4, 1);
+        test_partition(words + 2, 4, 3);
+        test_partition(words + 2, 5, 2);
+        test_partition(words + 2, 2, 1);
+        test_partition(words + 2, 8, 4);
         return 0;
     }
     test_messages();

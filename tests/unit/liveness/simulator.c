@@ -89,9 +89,8 @@ static void on_decided(void *context, const struct view_value *value) {
     rank->view_changed = true;
 }
 
-static void on_unchanged(void *context, const struct ranks *suspected) {
+static void on_unchanged(void *context) {
     struct context *one = context;
-    (void)suspected;
     one->sim->ranks[one->rank].unchanged++;
 }
 
@@ -101,8 +100,6 @@ static void on_isolated(void *context, const char *text, const struct ranks *unr
     if (text[0] == 0)
         abort();
     rank->isolated++;
-    if (getenv("TR") && strtoull(getenv("TR"), 0, 10) == one->sim->seed)
-        fprintf(stderr, "%.1f ISOLATED %d\n", (double)one->sim->now / 1e6, one->rank);
     rank->unreached = bits(unreached);
 }
 
@@ -182,11 +179,6 @@ static void deliver(struct sim *sim, const struct sim_event *event) {
         struct wire_view view;
         if (!wire_view_init(&view, sim->n) || !wire_view_read(event->bytes, event->nbytes, &view))
             abort();
-        if (getenv("TR") && strtoull(getenv("TR"), 0, 10) == sim->seed)
-            fprintf(stderr, "%.1f %d->%d type %d epoch %u ballot %u.%u (at epoch %u)\n",
-                    (double)sim->now / 1e6, event->from, event->to, view.message.type,
-                    view.message.epoch, view.message.ballot.round, view.message.ballot.rank,
-                    view_epoch(to->view));
         view_receive(to->view, event->from, &view.message, sim->now);
         wire_view_free(&view);
     } else if (!ranks_has(view_dead(to->view), event->from)) {
@@ -262,8 +254,6 @@ void sim_kill(struct sim *sim, int rank) {
     if (sim->ranks[rank].dead)
         return;
     sim->ranks[rank].dead = true;
-    if (getenv("TR") && strtoull(getenv("TR"), 0, 10) == sim->seed)
-        fprintf(stderr, "%.1f KILL %d\n", (double)sim->now / 1e6, rank);
     for (int r = 0; r < sim->n; r++)
         if (r != rank && sim->ranks[r].proofs)
             push(sim, (struct sim_event){.when = sim->now + sim_random(sim, 60) * SIM_MS,
@@ -282,8 +272,6 @@ void sim_resume(struct sim *sim, int rank) {
 
 void sim_suspect(struct sim *sim, int pair) {
     int by = pair / SIM_RANKS, whom = pair % SIM_RANKS;
-    if (getenv("TR") && strtoull(getenv("TR"), 0, 10) == sim->seed)
-        fprintf(stderr, "%.1f SUSPECT %d by %d\n", (double)sim->now / 1e6, whom, by);
     if (runs(sim, by)) {
         view_evidence(sim->ranks[by].view, whom, false, ROTA_ERR_TIMEOUT, "does not answer",
                       sim->now);

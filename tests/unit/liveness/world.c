@@ -3,9 +3,11 @@
 #include "base/error.h"
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stddef.h>
 #include <string.h>
@@ -20,6 +22,7 @@
 #endif
 
 struct world *world;
+char world_spaces[WORLD_RANKS][64];
 static pthread_t threads[WORLD_RANKS];
 
 static void pause_ms(int ms) {
@@ -169,6 +172,16 @@ static void forbid_pidfd(void) {
     CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
 }
 
+static void enter_space(const char *name) {
+    char path[128];
+    if (name[0] == 0)
+        return;
+    snprintf(path, sizeof path, "/var/run/netns/%s", name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    CHECK(fd >= 0 && setns(fd, CLONE_NEWNET) == 0);
+    close(fd);
+}
+
 static void rank_main(int self) {
     struct rank_log *log = &world->ranks[self];
     struct settings *settings;
@@ -176,6 +189,7 @@ static void rank_main(int self) {
     struct net_identity identity = {.rank = self, .protocol_first = 1, .protocol_last = 1};
     static struct bootstrap_record all[WORLD_RANKS];
     struct bootstrap_record *records = all;
+    enter_space(world_spaces[self]);
     int before = count_descriptors();
     memcpy(identity.key, world->key, sizeof identity.key);
     memcpy(identity.job, world->job, sizeof identity.job);

@@ -67,6 +67,9 @@ struct world {
 };
 extern struct world *world;
 
+/* Network namespaces for the ranks to be in, set before world_start; "": where we are. */
+extern char world_spaces[WORLD_RANKS][64];
+
 enum world_kind { WORLD_PROCESSES, WORLD_THREADS };
 /* hosts: each rank claims a host of its own, so that only connections tell. */
 void world_start(int nranks, enum world_kind kind, bool hosts, bool no_pidfd);
