@@ -246,6 +246,8 @@ static int ranks_start(struct bench_options *options) {
 int bench_main(int argc, char **argv) {
     struct bench_options options;
     int process, status;
+    if (argc > 1 && strcmp(argv[1], "--overheads") == 0)
+        return bench_overheads(argc - 1, argv + 1);
     bench_options_parse(&options, argc, argv);
     int processes = launched_processes(&process);
     if (processes == 0) {

@@ -4,5 +4,7 @@
 
 /* argv[0] is ignored. Returns 0, 1 when a result was wrong or a call failed, 2 for arguments. */
 int bench_main(int argc, char **argv);
+/* `rota bench --overheads`, which is the first argument: argv[0]. */
+int bench_overheads(int argc, char **argv);
 
 #endif
