@@ -335,6 +335,71 @@ static void C67_attack(void) {
     }
 }
 
+/* -- silent ones ------------------------------------------------------------------------------- */
+
+static bool was_closed(int fd) {
+    char said[64];
+    ssize_t got;
+    do
+        got = recv(fd, said, sizeof(said), MSG_DONTWAIT);
+    while (got > 0);
+    return got == 0 || (errno != EAGAIN && errno != EINTR);
+}
+
+/* Keeps as many silent connections to everybody as it gets, and makes a new one for each that is
+ * closed. */
+static pid_t start_crowd(struct plot *plot) {
+    enum { CROWD = 300 };
+    pid_t pid = fork();
+    if (pid != 0)
+        return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    int held[CROWD];
+    memset(held, 0xff, sizeof(held));
+    for (;;) {
+        struct target targets[TARGETS];
+        int count = find_targets(targets);
+        for (int i = 0; i < CROWD; i++) {
+            if (held[i] >= 0 && was_closed(held[i])) {
+                close(held[i]);
+                held[i] = -1;
+            }
+            if (held[i] >= 0 || count == 0)
+                continue;
+            held[i] = reach(&targets[i % count]);
+            atomic_fetch_add(&plot->connections, held[i] >= 0);
+        }
+        kit_sleep_ms(1);
+    }
+}
+
+static void C67_crowd_of_silent_connections(void) {
+    static const char *const transports[] = {"tcp", NULL};
+    struct plot *plot = kit_shared(sizeof(*plot));
+    for (int t = 0; t < 2; t++) {
+        struct kit_job job = {
+            .nranks = 4, .transport = transports[t], .body = work, .timeout_ms = 20000};
+        pid_t crowds[2] = {start_crowd(plot), start_crowd(plot)};
+        kit_job_start(&job);
+        kit_sleep_ms(2500);
+        stop_work(&job);
+        kit_job_wait(&job, 30000);
+        for (int i = 0; i < 2; i++)
+            kill(crowds[i], SIGKILL);
+        kit_expect_success(&job, "among silent strangers");
+        check_memory(&job);
+        for (int r = 0; r < 4; r++)
+            CHECK(job.outcomes[r].init_ms < 10000 && kit_lines(kit_said(&job, r)) <= 100,
+                  "rank %d joined after %lld ms and said %d lines", r,
+                  (long long)job.outcomes[r].init_ms, kit_lines(kit_said(&job, r)));
+    }
+    printf("  %llu connections of strangers\n",
+           (unsigned long long)atomic_load(&plot->connections));
+    fflush(stdout);
+    CHECK(atomic_load(&plot->connections) > 500, "only %llu connections",
+          (unsigned long long)atomic_load(&plot->connections));
+}
+
 /* -- what they cost ---------------------------------------------------------------------------- */
 
 /* Processor time and calls of all ranks together. */
@@ -406,6 +471,7 @@ static void C67_cost_of_strangers(void) {
 int main(int argc, char **argv) {
     static const struct kit_case cases[] = {
         {"C67_attack", C67_attack, 120},
+        {"C67_crowd_of_silent_connections", C67_crowd_of_silent_connections, 120},
         {"C67_cost_of_strangers", C67_cost_of_strangers, 300},
         {NULL, NULL, 0},
     };
