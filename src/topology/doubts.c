@@ -52,7 +52,7 @@ static void doubt_links(struct topo *topo, int *degrees) {
     int gpus = topo->gpu_count, linked = 0;
     char label[96];
     for (int i = 0; i < gpus; i++) {
-        degrees[i] = topo->switch_links[i];
+        degrees[i] = topo->switch_links[i] + topo->nodes[topo->gpus[i]].self_links;
         for (int j = 0; j < gpus; j++)
             degrees[i] += topo_links(topo, i, j);
         linked += degrees[i] > 0;
@@ -82,61 +82,100 @@ static void doubt_symmetry(struct topo *topo) {
         }
 }
 
-/* Gaps in numbers that should run from 0 up. */
-static void doubt_numbers(struct topo *topo) {
-    const int gpus = topo->gpu_count;
-    for (int kind = 0; kind < 2; kind++) {
-        bool ascending = gpus > 1 && topo->host_count < 2;
-        int last = -1, gap = 0;
-        for (int i = 0; i < gpus && ascending; i++) {
-            const struct topo_node *node = &topo->nodes[topo->gpus[i]];
-            int number = kind == 0 ? node->rank : node->dev;
-            ascending = number > last;
-            gap += number - last - 1;
-            last = number;
-        }
-        last = -1;
-        for (int i = 0; i < gpus && ascending && gap > 0 && gap <= 64; i++) {
-            const struct topo_node *node = &topo->nodes[topo->gpus[i]];
-            for (int number = kind == 0 ? node->rank : node->dev; ++last < number;)
-                topo_warn(topo, "there is no GPU with %s %d, though one with %d",
-                          kind == 0 ? "rank" : "device number", last, number);
-        }
+/* Gaps in numbers that should run from 0 up; devices are in ascending order of them, or it is not
+ * looked at. */
+static void doubt_numbers(struct topo *topo, const int *devices, int count, bool ranks,
+                          const char *what) {
+    bool ascending = count > 0 && topo->host_count < 2;
+    int last = -1, gap = 0;
+    for (int i = 0; i < count && ascending; i++) {
+        const struct topo_node *node = &topo->nodes[devices[i]];
+        int number = ranks ? node->rank : node->dev;
+        ascending = number > last;
+        gap += ascending ? number - last - 1 : 0;
+        last = number;
+    }
+    last = -1;
+    for (int i = 0; i < count && ascending && gap > 0 && gap <= 64; i++) {
+        const struct topo_node *node = &topo->nodes[devices[i]];
+        for (int number = ranks ? node->rank : node->dev; ++last < number;)
+            topo_warn(topo, "there is no %s %d, though there is a later one", what, last);
     }
 }
 
-/* GPUs per NUMA node, package or switch against those of the other ones. */
-static void doubt_groups(struct topo *topo, enum topo_kind kind, const char *what) {
-    int *counts = malloc(((size_t)topo->node_count + 1) * sizeof(int)), groups = 0, most = 0;
+static int depth_of(const struct topo *topo, int node) {
+    int depth = 0;
+    while ((node = topo->nodes[node].parent) >= 0)
+        depth++;
+    return depth;
+}
+
+/* GPUs or NICs below each NUMA node, package or switch against those of the others at the same
+ * depth. */
+static void doubt_groups(struct topo *topo, enum topo_kind kind, enum topo_kind device) {
+    size_t count = (size_t)topo->node_count + 1;
+    int *below = calloc(2 * count, sizeof(int)), *level = below + count, deepest = 0;
     char label[96];
-    if (counts == NULL) {
+    if (below == NULL) {
         topo->no_memory = true;
         return;
     }
-    memset(counts, 0xff, ((size_t)topo->node_count + 1) * sizeof(int));
-    for (int i = 0; i < topo->gpu_count; i++) {
-        int above = topo_above(topo, topo->nodes[topo->gpus[i]].parent, kind);
-        if (above < 0)
-            continue;
-        if (counts[above] < 0) {
-            counts[above] = 0;
-            groups++;
+    for (int i = 0; i < topo->node_count; i++)
+        for (int at = topo->nodes[i].parent; at >= 0; at = topo->nodes[at].parent)
+            if (topo->nodes[i].kind == device && topo->nodes[at].kind == kind) {
+                below[at]++;
+                int depth = depth_of(topo, at);
+                deepest = depth > deepest ? depth : deepest;
+            }
+    for (int depth = 0; depth <= deepest && depth < 16; depth++) {
+        int groups = 0, most = 0;
+        for (int i = 0; i < topo->node_count; i++) {
+            level[i] = below[i] > 0 && depth_of(topo, i) == depth ? below[i] : -1;
+            groups += level[i] > 0;
+            most = level[i] > most ? level[i] : most;
         }
-        counts[above]++;
-        most = counts[above] > most ? counts[above] : most;
+        int usual = majority(level, topo->node_count);
+        usual = usual < 0 && groups == 2 ? most : usual;
+        for (int i = 0; i < topo->node_count && groups > 1; i++)
+            if (level[i] > 0 && level[i] < usual)
+                topo_warn(topo, "%s holds %d %s%s while its siblings hold %d",
+                          topo_node_label(topo, i, label), level[i], topo_kind_name(device),
+                          level[i] > 1 ? "s" : "", usual);
     }
-    int usual = majority(counts, topo->node_count);
-    if (usual < 0 && groups == 2)
-        usual = most;
-    for (int i = 0; i < topo->node_count && groups > 1; i++)
-        if (counts[i] > 0 && counts[i] < usual)
-            topo_warn(topo, "%s holds %d %s%s while its siblings hold %d",
-                      topo_node_label(topo, i, label), counts[i], what, counts[i] > 1 ? "s" : "",
-                      usual);
-    free(counts);
+    free(below);
 }
 
-static void doubt_nics(struct topo *topo, int *classes) {
+/* A switch with NICs and no GPU, where at least three times as many have both. */
+static void doubt_bare_switches(struct topo *topo) {
+    size_t count = (size_t)topo->node_count + 1;
+    int *gpus = calloc(2 * count, sizeof(int)), *nics = gpus + count;
+    char label[96];
+    if (gpus == NULL) {
+        topo->no_memory = true;
+        return;
+    }
+    for (int i = 0; i < topo->node_count; i++)
+        for (int at = topo->nodes[i].parent; at >= 0; at = topo->nodes[at].parent) {
+            gpus[at] += topo->nodes[i].kind == TOPO_GPU;
+            nics[at] += topo->nodes[i].kind == TOPO_NIC;
+        }
+    for (int depth = 0; depth < 16; depth++) {
+        int both = 0, bare = 0, last = -1;
+        for (int i = 0; i < topo->node_count; i++) {
+            if (topo->nodes[i].kind != TOPO_PCI || nics[i] == 0 || depth_of(topo, i) != depth)
+                continue;
+            both += gpus[i] > 0;
+            bare += gpus[i] == 0;
+            last = gpus[i] == 0 ? i : last;
+        }
+        if (bare > 0 && both >= 3 * bare)
+            topo_warn(topo, "%s holds NICs and no GPU, while %d others hold both",
+                      topo_node_label(topo, last, label), both);
+    }
+    free(gpus);
+}
+
+static void doubt_nics(struct topo *topo, int *classes, int *counts) {
     char label[96];
     int gpus = topo->gpu_count, *ports = malloc(((size_t)topo->port_count + 1) * sizeof(int));
     if (ports == NULL) {
@@ -145,7 +184,7 @@ static void doubt_nics(struct topo *topo, int *classes) {
     }
     for (int i = 0; i < gpus; i++) {
         rota_path best;
-        topo_nearest_ports(topo, i, ports, &best);
+        counts[i] = topo_nearest_ports(topo, i, ports, &best);
         classes[i] = (int)best;
     }
     free(ports);
@@ -160,6 +199,12 @@ static void doubt_nics(struct topo *topo, int *classes) {
                       rota_path_name((rota_path)usual));
     if (gpus > 0 && topo->port_count == 0)
         topo_warn(topo, "no NIC was found");
+    int several = majority(counts, gpus);
+    for (int i = 0; i < gpus; i++)
+        if (classes[i] == usual && counts[i] < several)
+            topo_warn(topo, "%s has %d NIC port%s next to it, while %d of its siblings have %d",
+                      topo_node_label(topo, topo->gpus[i], label), counts[i],
+                      counts[i] == 1 ? "" : "s", count_of(counts, gpus, several), several);
 }
 
 /* Ports share the NIC's way into PCI, which their speeds may add up beyond. */
@@ -262,20 +307,26 @@ static void doubt_empty_numa(struct topo *topo) {
 }
 
 rota_status topo_find_doubts(struct topo *topo) {
-    int *values = calloc((size_t)topo->gpu_count + 1, sizeof(int));
+    int *values = calloc(2 * (size_t)topo->gpu_count + 1, sizeof(int));
     if (values == NULL)
         return error_raise(ROTA_ERR_MEMORY, "no memory for the topology of %.150s", topo->source);
     doubt_bridges(topo);
     doubt_busids(topo);
     doubt_empty_numa(topo);
-    doubt_numbers(topo);
+    doubt_numbers(topo, topo->gpus, topo->gpu_count, true, "GPU with rank");
+    doubt_numbers(topo, topo->gpus, topo->gpu_count, false, "GPU with device number");
+    doubt_numbers(topo, topo->ports, topo->port_count, false, "NIC port with device number");
     doubt_models(topo);
     doubt_links(topo, values);
     doubt_symmetry(topo);
-    doubt_groups(topo, TOPO_PACKAGE, "GPU");
-    doubt_groups(topo, TOPO_NUMA, "GPU");
-    doubt_groups(topo, TOPO_PCI, "GPU");
-    doubt_nics(topo, values);
+    for (int device = 0; device < 2; device++) {
+        enum topo_kind kind = device == 0 ? TOPO_GPU : TOPO_NIC;
+        doubt_groups(topo, TOPO_PACKAGE, kind);
+        doubt_groups(topo, TOPO_NUMA, kind);
+        doubt_groups(topo, TOPO_PCI, kind);
+    }
+    doubt_bare_switches(topo);
+    doubt_nics(topo, values, &values[topo->gpu_count]);
     doubt_ports(topo);
     free(values);
     if (topo->no_memory)

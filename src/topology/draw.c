@@ -1,8 +1,458 @@
-/* The topology as SVG. */
+/* The topology as SVG, to be understood at a glance.
+ *
+ * Each host is a box of NUMA nodes; in each, GPUs stand in a row above the NICs, with boxes of PCI
+ * switches around what they hold. Direct links are curves between GPUs, coloured by how many there
+ * are and as wide; NVSwitches are one bar on top that GPUs are joined to. Rings are drawn
+ * below: one circle of GPUs for all rings that pass them in the same order, with the number of
+ * rings, hops that are no link dashed and in the colour of their class. */
 #include "base/error.h"
 #include "topology/print.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    GPU_WIDTH = 84,
+    GPU_HEIGHT = 46,
+    GAP = 14,
+    MARGIN = 24,
+    PORT_HEIGHT = 22,
+    PORT_WIDTH = 110,
+    CIRCLE = 104, /* radius of a ring of GPUs */
+    CIRCLES_PER_ROW = 3,
+    MOST_CIRCLES = 12, /* more say nothing new at a glance */
+    MOST_GPUS = 64     /* more do not fit into a picture; text and JSON have them all */
+};
+
+/* Classes by colour, nearest green to farthest red (Okabe and Ito's palette: told apart by
+ * colour-blind eyes too). */
+static const char *const class_colors[] = {"#000000", "#009e73", "#56b4e9", "#0072b2",
+                                           "#f0e442", "#e69f00", "#d55e00", "#cc79a7"};
+
+struct drawing {
+    const struct topo_view *view;
+    const struct topo *topo;
+    FILE *out;
+    double *x, *y; /* centres of GPUs; 0: not placed yet */
+    bool *drawn;   /* per port */
+    double *ends;  /* right ends of groups, per node */
+    double right, bottom;
+};
+
+static void text(struct drawing *drawing, double x, double y, int size, const char *anchor,
+                 const char *style, const char *words) {
+    fprintf(drawing->out, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"%d\" text-anchor=\"%s\" %s>", x,
+            y, size, anchor, style);
+    topo_print_xml(words, drawing->out);
+    fputs("</text>\n", drawing->out);
+}
+
+static void box(struct drawing *drawing, double x, double y, double width, double height,
+                const char *style) {
+    fprintf(drawing->out,
+            "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"6\" %s/>\n", x, y,
+            width, height, style);
+}
+
+/* The NUMA node, else package, else host that a device is shown in. */
+static int group_of(const struct topo *topo, int node) {
+    int found = topo_above(topo, node, TOPO_NUMA);
+    found = found >= 0 ? found : topo_above(topo, node, TOPO_PACKAGE);
+    return found >= 0 ? found : topo_above(topo, node, TOPO_HOST);
+}
+
+/* The outermost PCI switch above a node, -1 none. */
+static int top_switch(const struct topo *topo, int node) {
+    int found = -1;
+    while ((node = topo->nodes[node].parent) >= 0)
+        if (topo->nodes[node].kind == TOPO_PCI)
+            found = node;
+    return found;
+}
+
+static void draw_gpu(struct drawing *drawing, int gpu) {
+    const struct topo_node *node = &drawing->topo->nodes[drawing->topo->gpus[gpu]];
+    double x = drawing->x[gpu], y = drawing->y[gpu];
+    char words[64];
+    box(drawing, x - GPU_WIDTH / 2.0, y - GPU_HEIGHT / 2.0, GPU_WIDTH, GPU_HEIGHT,
+        "fill=\"#e8f5e9\" stroke=\"#2e7d32\" stroke-width=\"1.5\"");
+    snprintf(words, sizeof(words), "GPU %d", gpu);
+    text(drawing, x, y - 2, 15, "middle", "font-weight=\"bold\" fill=\"#1b5e20\"", words);
+    text(drawing, x, y + 14, 10, "middle", "fill=\"#555\"", node->busid);
+}
+
+static void draw_port(struct drawing *drawing, int port, double x, double y, double width) {
+    const struct topo_node *node = &drawing->topo->nodes[drawing->topo->ports[port]];
+    char words[96];
+    snprintf(words, sizeof(words), "%.40s", node->name);
+    if (node->gbps > 0)
+        snprintf(words, sizeof(words), "%.40s  %.0fG", node->name, node->gbps * 8);
+    box(drawing, x, y, width, PORT_HEIGHT, "fill=\"#fff3e0\" stroke=\"#e65100\"");
+    text(drawing, x + width / 2, y + 15, 11, "middle", "fill=\"#bf360c\"", words);
+    drawing->drawn[port] = true;
+    drawing->bottom = fmax(drawing->bottom, y + PORT_HEIGHT + 4);
+}
+
+/* The GPUs of a group that the switch holds (-1: GPU `first` alone), side by side, the switch
+ * around them and its NICs below. Returns the right end. */
+static double draw_switch_group(struct drawing *drawing, int group, int place, int first, double x,
+                                double y) {
+    const struct topo *topo = drawing->topo;
+    double begin = x;
+    for (int i = first; i < topo->gpu_count; i++) {
+        if (drawing->x[i] > 0 || group_of(topo, topo->gpus[i]) != group ||
+            (i != first && (place < 0 || top_switch(topo, topo->gpus[i]) != place)))
+            continue;
+        drawing->x[i] = x + GPU_WIDTH / 2.0;
+        drawing->y[i] = y + GPU_HEIGHT / 2.0;
+        x += GPU_WIDTH + GAP;
+    }
+    drawing->bottom = fmax(drawing->bottom, y + GPU_HEIGHT + 22);
+    if (place < 0)
+        return x;
+    double width = x - GAP - begin, port_y = y + GPU_HEIGHT + 22;
+    box(drawing, begin - 5, y - 6, width + 10, GPU_HEIGHT + 22,
+        "fill=\"none\" stroke=\"#90a4ae\" stroke-dasharray=\"4 3\"");
+    text(drawing, begin + width / 2, y + GPU_HEIGHT + 12, 9, "middle", "fill=\"#607d8b\"",
+         "PCI switch");
+    for (int p = 0; p < topo->port_count; p++)
+        if (!drawing->drawn[p] && top_switch(topo, topo->ports[p]) == place) {
+            draw_port(drawing, p, begin - 3, port_y, width + 6);
+            port_y += PORT_HEIGHT + 4;
+        }
+    return x;
+}
+
+/* One NUMA node: its GPUs in the order of their switches, then the NICs that stand beside them.
+ * Returns the right end; `left` when there is nothing to show. */
+static double draw_group(struct drawing *drawing, int group, double left, double top) {
+    const struct topo *topo = drawing->topo;
+    double x = left + GAP, y = top + 40, port_y = y;
+    bool empty = true, loose = false;
+    for (int i = 0; i < topo->gpu_count; i++)
+        if (drawing->x[i] <= 0 && group_of(topo, topo->gpus[i]) == group) {
+            x = draw_switch_group(drawing, group, top_switch(topo, topo->gpus[i]), i, x, y);
+            empty = false;
+        }
+    for (int p = 0; p < topo->port_count; p++)
+        if (!drawing->drawn[p] && group_of(topo, topo->ports[p]) == group) {
+            draw_port(drawing, p, x, port_y, PORT_WIDTH);
+            port_y += PORT_HEIGHT + 4;
+            loose = true;
+        }
+    x += loose ? PORT_WIDTH + GAP : 0;
+    return empty && !loose ? left : x;
+}
+
+static void draw_links(struct drawing *drawing, int host) {
+    const struct topo *topo = drawing->topo;
+    int most = 1;
+    for (int i = 0; i < topo->gpu_count * topo->gpu_count; i++)
+        most = topo->matrix[i] > most ? topo->matrix[i] : most;
+    for (int i = 0; i < topo->gpu_count; i++)
+        for (int j = 0; j < i; j++) {
+            int links = topo_links(topo, i, j) > topo_links(topo, j, i) ? topo_links(topo, i, j)
+                                                                        : topo_links(topo, j, i);
+            if (links == 0 || topo->nodes[topo->gpus[i]].host != host)
+                continue;
+            double span = fabs(drawing->x[i] - drawing->x[j]);
+            double from_y = drawing->y[j] - GPU_HEIGHT / 2.0,
+                   to_y = drawing->y[i] - GPU_HEIGHT / 2.0;
+            double lift = 18 + span * 0.22;
+            fprintf(drawing->out,
+                    "<path d=\"M%.1f %.1f C%.1f %.1f %.1f %.1f %.1f %.1f\" fill=\"none\" "
+                    "stroke=\"%s\" stroke-width=\"%.1f\" opacity=\"0.75\"><title>GPU %d - GPU %d: "
+                    "%d links</title></path>\n",
+                    drawing->x[j], from_y, drawing->x[j], from_y - lift, drawing->x[i], to_y - lift,
+                    drawing->x[i], to_y,
+                    links * 3 > most * 2 ? "#6a1b9a"
+                    : links * 3 > most   ? "#0072b2"
+                                         : "#26a69a",
+                    1.2 + 4.0 * links / most, j, i, links);
+        }
+}
+
+static void draw_switch(struct drawing *drawing, int host, double top, double left, double right) {
+    const struct topo *topo = drawing->topo;
+    int count = 0;
+    for (int i = 0; i < topo->node_count; i++)
+        count += topo->nodes[i].kind == TOPO_NVSWITCH && topo->nodes[i].host == host;
+    char words[96];
+    box(drawing, left, top, right - left, 28,
+        "fill=\"#ede7f6\" stroke=\"#4527a0\" stroke-width=\"1.5\"");
+    snprintf(words, sizeof(words), "%d NVSwitch%s", count, count == 1 ? "" : "es");
+    text(drawing, (left + right) / 2, top + 19, 13, "middle", "fill=\"#311b92\"", words);
+    for (int i = 0; i < topo->gpu_count; i++) {
+        double y = drawing->y[i] - GPU_HEIGHT / 2.0;
+        if (topo->nodes[topo->gpus[i]].host != host)
+            continue;
+        if (!topo_on_switch(topo, i)) {
+            text(drawing, drawing->x[i], y - 6, 10, "middle", "fill=\"#d55e00\"", "no link");
+            continue;
+        }
+        fprintf(drawing->out,
+                "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#6a1b9a\" "
+                "stroke-width=\"%.1f\" opacity=\"0.8\"/>\n",
+                drawing->x[i], top + 28, drawing->x[i], y, 1 + topo->switch_links[i] / 3.0);
+        snprintf(words, sizeof(words), "%d", topo->switch_links[i]);
+        text(drawing, drawing->x[i] + 10, (top + 28 + y) / 2 + 4, 11, "start", "fill=\"#4a148c\"",
+             words);
+    }
+}
+
+static bool has_switch(const struct topo *topo) {
+    for (int i = 0; i < topo->gpu_count; i++)
+        if (topo_on_switch(topo, i))
+            return true;
+    return false;
+}
+
+/* Room above the GPUs for the highest curve of links. */
+static double link_room(const struct topo *topo) {
+    int widest = 0;
+    for (int i = 0; i < topo->gpu_count; i++)
+        for (int j = 0; j < i; j++)
+            if (topo_links(topo, i, j) > 0 && i - j > widest)
+                widest = i - j;
+    if (widest == 0)
+        return has_switch(topo) ? 80 : 0;
+    return fmax(has_switch(topo) ? 80 : 0, 0.75 * (18 + 0.22 * widest * (GPU_WIDTH + 2 * GAP)));
+}
+
+/* The names of groups go over the links, with a halo. */
+static void draw_group_name(struct drawing *drawing, int group, double left, double right,
+                            double top) {
+    char label[96];
+    fprintf(drawing->out,
+            "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#b0bec5\"/>\n",
+            right + 4, top + 4, right + 4, drawing->bottom);
+    text(drawing, left + 6, top + 20, 12, "start",
+         "fill=\"#37474f\" font-weight=\"bold\" stroke=\"#eceff1\" stroke-width=\"5\" "
+         "paint-order=\"stroke\"",
+         topo_node_label(drawing->topo, group, label));
+}
+
+static void draw_host(struct drawing *drawing, int host, double top) {
+    const struct topo *topo = drawing->topo;
+    double left = MARGIN, gpu_top = top + link_room(topo);
+    drawing->bottom = gpu_top;
+    for (int pass = 0; pass < 2; pass++) { /* devices, then names: links come between */
+        left = MARGIN;
+        for (int group = 0; group < topo->node_count; group++) {
+            enum topo_kind kind = topo->nodes[group].kind;
+            if (topo->nodes[group].host != host ||
+                (kind != TOPO_NUMA && kind != TOPO_PACKAGE && kind != TOPO_HOST))
+                continue;
+            double end =
+                pass == 0 ? draw_group(drawing, group, left, gpu_top) : drawing->ends[group];
+            if (pass == 0)
+                drawing->ends[group] = end;
+            if (end <= left)
+                continue;
+            if (pass == 0)
+                box(drawing, left, gpu_top + 4, end - left, 26, "fill=\"#eceff1\"");
+            else
+                draw_group_name(drawing, group, left, end, gpu_top);
+            left = end + 10;
+        }
+        if (pass == 0 && has_switch(topo))
+            draw_switch(drawing, host, top + 20, MARGIN, left - 10);
+        else if (pass == 0)
+            draw_links(drawing, host);
+    }
+    drawing->right = fmax(drawing->right, left);
+}
+
+/* Whether b is a turn of a. */
+static bool same_order(const int *a, const int *b, int count) {
+    int at = 0;
+    while (at < count && b[at] != a[0])
+        at++;
+    for (int i = 0; i < count; i++)
+        if (a[i] != b[(at + i) % count])
+            return false;
+    return true;
+}
+
+static void draw_circle(struct drawing *drawing, const struct topo_ring *ring, double share,
+                        int same, double x, double y) {
+    const struct topo *topo = drawing->topo;
+    int count = topo->gpu_count;
+    char words[96];
+    for (int i = 0; i < count; i++) {
+        int from = ring->gpus[i], to = ring->gpus[(i + 1) % count];
+        double a = 2 * M_PI * i / count - M_PI / 2, b = 2 * M_PI * (i + 1) / count - M_PI / 2;
+        rota_path class = topo_gpu_class(topo, from, to);
+        double trim = fmin(0.35, 16.0 / CIRCLE); /* the arrow ends before the next disc */
+        fprintf(drawing->out,
+                "<path d=\"M%.1f %.1f A%d %d 0 0 1 %.1f %.1f\" fill=\"none\" stroke=\"%s\" "
+                "stroke-width=\"3\" %smarker-end=\"url(#tip%d)\"><title>%s</title></path>\n",
+                x + CIRCLE * cos(a), y + CIRCLE * sin(a), CIRCLE, CIRCLE,
+                x + CIRCLE * cos(b - trim), y + CIRCLE * sin(b - trim), class_colors[class],
+                class == ROTA_PATH_LNK ? "" : "stroke-dasharray=\"6 4\" ", (int)class,
+                rota_path_name(class));
+        if (class != ROTA_PATH_LNK) {
+            double middle = (a + b) / 2;
+            text(drawing, x + (CIRCLE - 22) * cos(middle), y + (CIRCLE - 22) * sin(middle) + 3, 9,
+                 "middle", "fill=\"#555\"", rota_path_name(class));
+        }
+    }
+    for (int i = 0; i < count; i++) {
+        double a = 2 * M_PI * i / count - M_PI / 2;
+        fprintf(drawing->out,
+                "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%d\" fill=\"#e8f5e9\" stroke=\"#2e7d32\"/>\n",
+                x + CIRCLE * cos(a), y + CIRCLE * sin(a), count > 24 ? 7 : 12);
+        snprintf(words, sizeof(words), "%d", ring->gpus[i]);
+        text(drawing, x + CIRCLE * cos(a), y + CIRCLE * sin(a) + 4, count > 24 ? 8 : 11, "middle",
+             "fill=\"#1b5e20\"", words);
+    }
+    snprintf(words, sizeof(words), same == 1 ? "%d ring" : "%d rings", same);
+    text(drawing, x, y - 4, 14, "middle", "font-weight=\"bold\"", words);
+    snprintf(words, sizeof(words), "%.4g link%s", share, share > 0.999 && share < 1.001 ? "" : "s");
+    if (topo->link_gbps > 0 && strcmp(drawing->view->rings->bound_kind, "hops") != 0)
+        text(drawing, x, y + 14, 11, "middle", "fill=\"#555\"", words);
+}
+
+static void draw_rings(struct drawing *drawing, double top) {
+    const struct topo_rings *rings = drawing->view->rings;
+    char words[160];
+    int drawn = 0;
+    if (strcmp(rings->bound_kind, "hops") == 0)
+        snprintf(words, sizeof(words),
+                 "Links carry no ring (%s): the ring with the fewest far hops", rings->kind);
+    else
+        snprintf(words, sizeof(words),
+                 "%d rings together fill %.4g of at most %.4g links: %.0f GB/s", rings->count,
+                 rings->score, rings->bound, rings->score_gbps);
+    text(drawing, MARGIN, top + 16, 15, "start", "font-weight=\"bold\"", words);
+    for (int r = 0; r < rings->count; r++) {
+        double share = 0;
+        int same = 0;
+        bool again = false;
+        for (int q = 0; q < r && !again; q++)
+            again = same_order(rings->rings[q].gpus, rings->rings[r].gpus, rings->gpu_count);
+        for (int q = r; q < rings->count && !again; q++)
+            if (same_order(rings->rings[r].gpus, rings->rings[q].gpus, rings->gpu_count)) {
+                share += rings->rings[q].share;
+                same++;
+            }
+        if (again)
+            continue;
+        if (drawn == MOST_CIRCLES) {
+            text(drawing, MARGIN, drawing->bottom + 14, 12, "start", "",
+                 "... and further orders (see the text form)");
+            drawing->bottom += 24;
+            break;
+        }
+        double x = MARGIN + CIRCLE + 20 + drawn % CIRCLES_PER_ROW * (2.0 * CIRCLE + 60);
+        double y = top + 40 + CIRCLE + drawn / CIRCLES_PER_ROW * (2.0 * CIRCLE + 56);
+        draw_circle(drawing, &rings->rings[r], share, same, x, y);
+        drawing->right = fmax(drawing->right, x + CIRCLE + 30);
+        drawing->bottom = fmax(drawing->bottom, y + CIRCLE + 30);
+        drawn++;
+    }
+}
+
+static void draw_legend(struct drawing *drawing, double top) {
+    double x = MARGIN;
+    for (int class = ROTA_PATH_LNK; class < ROTA_PATH_COUNT; class ++, x += 74) {
+        fprintf(drawing->out,
+                "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" "
+                "stroke-width=\"3\"%s/>\n",
+                x, top, x + 26, top, class_colors[class],
+                class == ROTA_PATH_LNK ? "" : " stroke-dasharray=\"6 4\"");
+        text(drawing, x + 32, top + 4, 11, "start", "fill=\"#444\"",
+             rota_path_name((rota_path) class));
+    }
+    drawing->right = fmax(drawing->right, x);
+    drawing->bottom = top + 20;
+}
+
+static void draw_tips(FILE *out) {
+    fputs("<defs>\n", out);
+    for (int class = 0; class < ROTA_PATH_COUNT; class ++)
+        fprintf(
+            out,
+            "<marker id=\"tip%d\" viewBox=\"0 0 8 8\" refX=\"5\" refY=\"4\" markerWidth=\"3.4\" "
+            "markerHeight=\"3.4\" orient=\"auto\"><path d=\"M0 0 L8 4 L0 8 z\" fill=\"%s\"/>"
+            "</marker>\n",
+            class, class_colors[class]);
+    fputs("</defs>\n", out);
+}
+
+/* Everything below the head, whose size it finds. */
+static rota_status draw_body(struct drawing *drawing) {
+    const struct topo *topo = drawing->topo;
+    char words[320];
+    double top = 36;
+    draw_tips(drawing->out);
+    snprintf(words, sizeof(words), "%.200s: %d GPUs", topo->source, topo->gpu_count);
+    text(drawing, MARGIN, 24, 16, "start", "font-weight=\"bold\"", words);
+    if (topo->link_gbps > 0) {
+        snprintf(words, sizeof(words), "one %s: %.4g GB/s per direction", topo->link_name,
+                 topo->link_gbps);
+        text(drawing, MARGIN, 42, 11, "start", "fill=\"#555\"", words);
+    }
+    if (topo->gpu_count > MOST_GPUS) {
+        snprintf(words, sizeof(words), "%d GPUs are too many for a picture: see the text form",
+                 topo->gpu_count);
+        text(drawing, MARGIN, 66, 13, "start", "", words);
+        drawing->right = 560;
+        drawing->bottom = 90;
+        return ROTA_OK;
+    }
+    for (int host = 0; host < topo->host_count; host++) {
+        draw_host(drawing, host, top + 16);
+        top = drawing->bottom + 20;
+    }
+    for (int i = 0; i < topo->gpu_count; i++)
+        draw_gpu(drawing, i);
+    if (drawing->view->rings != NULL && drawing->view->rings->count > 0) {
+        draw_rings(drawing, top);
+        top = drawing->bottom;
+    }
+    draw_legend(drawing, top + 16);
+    for (int i = 0; i < topo->warning_count && i < 8; i++) {
+        drawing->bottom += 16;
+        snprintf(words, sizeof(words), "! %.300s", topo->warnings[i]);
+        text(drawing, MARGIN, drawing->bottom, 11, "start", "fill=\"#b71c1c\"", words);
+        drawing->right = fmax(drawing->right, MARGIN + 6.0 * (double)strlen(words));
+    }
+    return ROTA_OK;
+}
+
 rota_status topo_draw_svg(const struct topo_view *view, FILE *out) {
-    (void)view;
-    (void)out;
-    return error_raise(ROTA_ERR_UNSUPPORTED, "not yet");
+    struct drawing drawing = {.view = view, .topo = view->topo, .right = 3.0 * 280};
+    char *body = NULL;
+    size_t length = 0;
+    drawing.x = calloc((size_t)view->topo->gpu_count + 1, sizeof(double));
+    drawing.y = calloc((size_t)view->topo->gpu_count + 1, sizeof(double));
+    drawing.drawn = calloc((size_t)view->topo->port_count + 1, sizeof(bool));
+    drawing.ends = calloc((size_t)view->topo->node_count + 1, sizeof(double));
+    drawing.out = open_memstream(&body, &length); /* the size stands before and is known after */
+    bool fine = drawing.x != NULL && drawing.y != NULL && drawing.drawn != NULL &&
+                drawing.ends != NULL && drawing.out != NULL;
+    rota_status status = ROTA_OK;
+    if (fine)
+        status = draw_body(&drawing);
+    fine = drawing.out != NULL && fclose(drawing.out) == 0 && fine;
+    if (fine) {
+        fprintf(out,
+                "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
+                "viewBox=\"0 0 %.0f %.0f\" font-family=\"sans-serif\">\n<rect width=\"100%%\" "
+                "height=\"100%%\" fill=\"white\"/>\n",
+                drawing.right + MARGIN, drawing.bottom + MARGIN, drawing.right + MARGIN,
+                drawing.bottom + MARGIN);
+        fwrite(body, 1, length, out);
+        fputs("</svg>\n", out);
+    } else {
+        status = error_raise(ROTA_ERR_MEMORY, "no memory to draw the topology");
+    }
+    free(body);
+    free(drawing.x);
+    free(drawing.y);
+    free(drawing.drawn);
+    free(drawing.ends);
+    return status != ROTA_OK ? status : topo_printed(out);
 }

@@ -31,16 +31,17 @@ enum topo_brand { TOPO_NVLINK, TOPO_XGMI };
 
 struct topo_node {
     enum topo_kind kind;
-    int parent;    /* index of the node that holds it, -1: none (hosts, network switches) */
-    int host;      /* number of its host, -1: none */
-    int id;        /* number among GPUs or ports, -1 for others */
-    int numa;      /* number of the NUMA node that the source gives, -1 unknown */
-    int column;    /* in given_classes, -1: none */
-    int rank, dev; /* of GPUs and ports, as the source gives them, -1: not */
-    int arch;      /* of GPUs: compute capability times 10, or gfx number (942); 0 unknown */
-    int lanes;     /* PCI lanes upward, 0 unknown */
-    double gbps;   /* PCI upward, or a port's line: GB/s of one direction, 0 unknown */
-    double gts;    /* PCI transfers per second and lane, in 10^9, 0 unknown */
+    int parent;     /* index of the node that holds it, -1: none (hosts, network switches) */
+    int host;       /* number of its host, -1: none */
+    int id;         /* number among GPUs or ports, -1 for others */
+    int numa;       /* number of the NUMA node that the source gives, -1 unknown */
+    int column;     /* in given_classes, -1: none */
+    int rank, dev;  /* of GPUs and ports, as the source gives them, -1: not */
+    int arch;       /* of GPUs: compute capability times 10, or gfx number (942); 0 unknown */
+    int self_links; /* of GPUs: links that the source says lead to the GPU itself */
+    int lanes;      /* PCI lanes upward, 0 unknown */
+    double gbps;    /* PCI upward, or a port's line: GB/s of one direction, 0 unknown */
+    double gts;     /* PCI transfers per second and lane, in 10^9, 0 unknown */
     uint32_t pci_class, vendor, device, family, model;
     char name[64], busid[32], arch_name[16], vendor_name[32];
     hwloc_bitmap_t cpus; /* of NUMA nodes and packages, NULL unknown */

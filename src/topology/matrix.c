@@ -71,6 +71,14 @@ static bool is_gpu_name(const char *word) {
     return strncmp(word, "GPU", 3) == 0 && isdigit((unsigned char)word[3]);
 }
 
+/* "NIC3", "mlx5_3" -> 3 */
+static int trailing_number(const char *word) {
+    size_t length = strlen(word), at = length;
+    while (at > 0 && isdigit((unsigned char)word[at - 1]))
+        at--;
+    return at == length ? -1 : (int)(strtol(word + at, NULL, 10) & 0xffffff);
+}
+
 static rota_status read_head(struct table *table, struct line line) {
     char word[64];
     int host = topo_host_named(table->topo, "");
@@ -97,6 +105,8 @@ static rota_status read_head(struct table *table, struct line line) {
         topo_copy_text(made->name, sizeof(made->name), word);
         if (gpu)
             made->dev = (int)strtol(word + 3, NULL, 10) & 0xffffff;
+        else
+            made->dev = trailing_number(word);
         table->is_gpu[table->columns] = gpu;
         table->numa_nodes[table->columns] = -1;
         table->nodes[table->columns++] = node;
@@ -214,13 +224,18 @@ static void mirror(struct table *table) {
                       table->topo->nodes[table->nodes[i]].name);
 }
 
+static int row_links(const struct table *table, int row) {
+    int sum = 0;
+    for (int j = 0; j < table->columns; j++)
+        sum += table->links[row * table->columns + j];
+    return sum;
+}
+
 static void add_links(struct table *table) {
     struct topo *topo = table->topo;
     int columns = table->columns, most = 0, nvswitch = -1;
     for (int i = 0; i < columns; i++) {
-        int sum = 0;
-        for (int j = 0; j < columns; j++)
-            sum += table->links[i * columns + j];
+        int sum = row_links(table, i);
         most = sum > most ? sum : most;
     }
     if (most > MOST_NVLINKS)
@@ -236,11 +251,18 @@ static void add_links(struct table *table) {
         if (nvswitch >= 0 && table->is_gpu[i])
             topo_add_link(topo, table->nodes[i], nvswitch, widest);
     }
-    if (nvswitch >= 0)
-        topo_warn(topo,
-                  "a GPU's cells add up to %d NVLinks, more than a GPU has: NV# is taken as "
-                  "links per GPU to NVSwitches",
-                  most);
+    if (nvswitch < 0)
+        return;
+    topo_warn(topo,
+              "a GPU's cells add up to %d NVLinks, more than a GPU has: NV# is taken as links "
+              "per GPU to NVSwitches",
+              most);
+    for (int i = 0; i < columns; i++)
+        for (int j = 0; j < i; j++)
+            if (table->links[i * columns + j] == 0 && table->is_gpu[i] && table->is_gpu[j] &&
+                row_links(table, i) > 0 && row_links(table, j) > 0)
+                topo_warn(topo, "%s and %s have NVLinks to switches, but none between them",
+                          topo->nodes[table->nodes[i]].name, topo->nodes[table->nodes[j]].name);
 }
 
 /* NUMA nodes from the affinity columns; the classes of the cells stay what they are. */

@@ -35,7 +35,7 @@ struct reading {
     size_t affinity_length;
     bool saw_system, refused;
     char reason[160];
-    int unclassified, no_speed, no_vendor, no_affinity, self_links, stray_text;
+    int unclassified, no_speed, no_vendor, no_affinity, stray_text;
     int ports, direct_ports;
 };
 
@@ -342,6 +342,8 @@ static void classify_leaves(struct reading *reading) {
         struct topo_node *node = &topo->nodes[i];
         if (node->kind != TOPO_PCI || has_child[i])
             continue;
+        if (node->pci_class >> 8 == 0x0604)
+            topo_warn(topo, "PCI switch %s leads to no device", node->busid);
         uint32_t class = node->pci_class >> 16;
         if (class == 0x03 || class == 0x12)
             node->kind = TOPO_GPU;
@@ -399,7 +401,7 @@ static void link_target(struct reading *reading, const struct target *target,
     int host = topo->nodes[target->gpu].host;
     int node = find_device(devices, device_count, target->busid, host);
     if (node == target->gpu) {
-        reading->self_links += target->count;
+        topo->nodes[node].self_links += target->count;
         topo_warn(topo, "GPU %s names itself as the target of %d links, ignored",
                   topo->nodes[target->gpu].busid, target->count);
         return;

@@ -205,13 +205,14 @@ static bool fill_classes(struct topo *topo) {
             size_t at = (size_t)i * (size_t)all + (size_t)j;
             int a = i < gpus ? topo->gpus[i] : topo->ports[i - gpus];
             int b = j < gpus ? topo->gpus[j] : topo->ports[j - gpus];
+            bool given = topo->nodes[a].column >= 0 && topo->nodes[b].column >= 0;
+            bool switched = i < gpus && j < gpus && i != j && topo_on_switch(topo, i) &&
+                            topo_on_switch(topo, j) && topo->nodes[a].host == topo->nodes[b].host;
             bool linked = i < gpus && j < gpus && i != j &&
-                          (topo_links(topo, i, j) > 0 ||
-                           (topo_on_switch(topo, i) && topo_on_switch(topo, j) &&
-                            topo->nodes[a].host == topo->nodes[b].host));
+                          (topo_links(topo, i, j) > 0 || (switched && !given));
             if (linked)
                 topo->classes[at] = ROTA_PATH_LNK;
-            else if (topo->nodes[a].column >= 0 && topo->nodes[b].column >= 0)
+            else if (given)
                 topo->classes[at] = topo->given_classes[topo->nodes[a].column * topo->given_width +
                                                         topo->nodes[b].column];
             else

@@ -370,6 +370,15 @@ static bool find_large(const struct topo *topo, struct topo_rings *rings) {
     return fine;
 }
 
+/* A table may say of two GPUs on switches that no link joins them. */
+static bool all_linked(const struct topo *topo) {
+    for (int i = 0; i < topo->gpu_count; i++)
+        for (int j = 0; j < topo->gpu_count; j++)
+            if (i != j && topo_gpu_class(topo, i, j) != ROTA_PATH_LNK)
+                return false;
+    return true;
+}
+
 /* Every ring in the order of the PCI tree, so that neighbours are near each other there too. */
 static bool find_switched(const struct topo *topo, struct topo_rings *rings, const int *gpus) {
     int width = topo->switch_links[0];
@@ -379,7 +388,8 @@ static bool find_switched(const struct topo *topo, struct topo_rings *rings, con
         struct topo_ring *ring = topo_add_ring(rings, 1);
         if (ring == NULL)
             return false;
-        if (r == 0 && !topo_short_order(topo, gpus, topo->gpu_count, false, false, ring->gpus))
+        if (r == 0 &&
+            !topo_short_order(topo, gpus, topo->gpu_count, false, !all_linked(topo), ring->gpus))
             return false;
         memcpy(ring->gpus, rings->rings[0].gpus, (size_t)topo->gpu_count * sizeof(int));
     }
