@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MAX_UNFINISHED 64
@@ -24,7 +25,8 @@
 #define STEP_ASIDE_MS 100
 #define RETRY_ACCEPT_MS 50 /* after accept failed, e.g. without descriptors */
 #define BACKLOG 4096       /* cut by net.core.somaxconn */
-#define BIND_ATTEMPTS 16
+#define BIND_ATTEMPTS 24
+#define BIND_PAUSE_MS 50 /* between attempts at any port: those of ended connections come back */
 #define LOG_LINES_PER_S 10
 #define MS 1000000ll
 
@@ -393,6 +395,13 @@ static rota_status parse_range(const char *text, unsigned *first, unsigned *last
     return ROTA_OK;
 }
 
+static void pause_for_ports(void) {
+    struct timespec pause = {.tv_nsec = BIND_PAUSE_MS * MS};
+    int failure = errno;
+    (void)nanosleep(&pause, NULL);
+    errno = failure;
+}
+
 /* The port is chosen by binding it, and kept: nobody can take it in between. */
 static rota_status open_port(struct net_listener *listener, const char *range) {
     unsigned first, last;
@@ -409,6 +418,8 @@ static rota_status open_port(struct net_listener *listener, const char *range) {
         listener->inet = listen_inet(&wildcard);
         if (listener->inet < 0 && errno != EADDRINUSE && errno != EACCES)
             break;
+        if (listener->inet < 0 && first == 0 && i + 1 < count)
+            pause_for_ports();
     }
     if (listener->inet >= 0 || errno == EAFNOSUPPORT)
         return ROTA_OK; /* without any IP the local name is all there is */
