@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #define MS 1000000
+#define SOON_MS 2000 /* where there is proof: usually 25 */
+#define LATE_MS 4000 /* where there is silence alone */
 
 static void nap_ms(int ms) {
     usleep((useconds_t)ms * 1000);
@@ -20,7 +22,7 @@ static void check_verdict(uint32_t survivors, uint32_t failed, int64_t begun, in
         struct rank_log *log = &world->ranks[r];
         if (!(survivors >> r & 1))
             continue;
-        int64_t deadline = clock_deadline(5000);
+        int64_t deadline = clock_deadline(20000);
         while ((log->failed & failed) != failed && !clock_passed(deadline))
             (void)wait_for(&log->verdicts, log->verdicts + 1, 5);
         CHECK(log->failed == failed);
@@ -58,7 +60,7 @@ static void test_messages(void) {
                     order_post(r, (struct order){.type = ORDER_SEND, .peer = to, .text = "hello"}),
                         order_wait(r);
     for (int r = 0; r < 4; r++) {
-        CHECK(wait_for(&world->ranks[r].messages, 9, 5000));
+        CHECK(wait_for(&world->ranks[r].messages, 9, 20000));
         CHECK(strcmp(world->ranks[r].message + 1, ":hello") == 0);
     }
     world_end();
@@ -74,7 +76,7 @@ static void test_kill(int n, int victim, bool hosts, bool no_pidfd, bool all_wat
     int64_t begun = clock_now_ns();
     world_kill(victim, SIGKILL);
     uint32_t all = (1u << n) - 1, failed = 1u << victim;
-    check_verdict(all & ~failed, failed, begun, 100);
+    check_verdict(all & ~failed, failed, begun, SOON_MS);
     for (int r = 0; r < n; r++)
         if (r != victim)
             printf("kill n=%d victim=%d hosts=%d no_pidfd=%d: rank %d after %.1f ms\n", n, victim,
@@ -95,7 +97,7 @@ static void test_late_watch(void) {
     CHECK(world->ranks[0].verdicts == 0 && world->ranks[2].verdicts == 0);
     int64_t begun = clock_now_ns();
     order(2, (struct order){.type = ORDER_WATCH, .peer = 1});
-    check_verdict(5, 2, begun, 100);
+    check_verdict(5, 2, begun, SOON_MS);
     world_end();
 }
 
@@ -113,13 +115,13 @@ static void test_stop(int stopped) {
                              .peer = stopped,
                              .evidence = LIVENESS_SILENT,
                              .text = "did not answer for 300 ms"});
-    check_verdict(15u & ~(1u << stopped), 1u << stopped, begun, 1000);
+    check_verdict(15u & ~(1u << stopped), 1u << stopped, begun, LATE_MS);
     printf("stop %d: after %.1f ms\n", stopped, (double)(world->ranks[by].verdict_ns - begun) / MS);
     CHECK(world->ranks[by].status == ROTA_ERR_TIMEOUT);
     CHECK(strstr(world->ranks[by].text, "did not answer for 300 ms") != NULL);
     world_kill(stopped, SIGCONT);
     order(stopped, (struct order){.type = ORDER_SEND, .peer = by, .text = "are you there?"});
-    CHECK(wait_for(&world->ranks[stopped].isolated, 1, 3000));
+    CHECK(wait_for(&world->ranks[stopped].isolated, 1, 20000));
     CHECK(strstr(world->ranks[stopped].isolated_text, "went on without") != NULL);
     CHECK(world->ranks[by].messages == 0);
     world_end();
@@ -135,11 +137,11 @@ static void test_stop_of_two(int stopped) {
                                       .evidence = LIVENESS_SILENT,
                                       .text = "did not answer"});
     if (stopped == 1) {
-        check_verdict(1, 2, begun, 1000);
+        check_verdict(1, 2, begun, LATE_MS);
     } else {
-        CHECK(wait_for(&world->ranks[1].isolated, 1, 3000));
+        CHECK(wait_for(&world->ranks[1].isolated, 1, 20000));
         CHECK(world->ranks[1].unreached == 1 && world->ranks[1].verdicts == 0);
-        CHECK((world->ranks[1].isolated_ns - begun) / MS < 1300);
+        CHECK((world->ranks[1].isolated_ns - begun) / MS < LATE_MS);
     }
     world_kill(stopped, SIGCONT);
     world_end();
@@ -154,11 +156,11 @@ static void test_broken(void) {
     for (int hosts = 0; hosts < 2; hosts++) {
         world_start(3, WORLD_PROCESSES, hosts, false);
         order(0, broken);
-        CHECK(wait_for(&world->ranks[0].cleared[2], 1, 400));
+        CHECK(wait_for(&world->ranks[0].cleared[2], 1, SOON_MS));
         world_kill(2, SIGSTOP);
         int64_t begun = clock_now_ns();
         order(0, broken);
-        check_verdict(3, 4, begun, 1200);
+        check_verdict(3, 4, begun, LATE_MS);
         CHECK(world->ranks[0].status == ROTA_ERR_PEER);
         CHECK(strstr(world->ranks[0].text, "10.0.0.2:4711 (Connection reset by peer)") != NULL);
         world_kill(2, SIGKILL);
@@ -169,7 +171,7 @@ static void test_broken(void) {
         begun = clock_now_ns();
         world_kill(2, SIGKILL);
         order(1, broken);
-        check_verdict(3, 4, begun, 150);
+        check_verdict(3, 4, begun, SOON_MS);
         world_reap(2);
         world_end();
     }
@@ -179,14 +181,14 @@ static void test_broken(void) {
 static void test_left(void) {
     world_start(3, WORLD_PROCESSES, true, false);
     order(1, (struct order){.type = ORDER_SEND, .peer = 0, .text = "bye"});
-    CHECK(wait_for(&world->ranks[0].messages, 1, 3000));
+    CHECK(wait_for(&world->ranks[0].messages, 1, 20000));
     order(1, (struct order){.type = ORDER_CLOSE});
     world_reap(1);
     nap_ms(100);
     CHECK(world->ranks[0].verdicts == 0 && world->ranks[2].verdicts == 0);
     int64_t begun = clock_now_ns();
     order(0, (struct order){.type = ORDER_WATCH, .peer = 1});
-    check_verdict(5, 2, begun, 100);
+    check_verdict(5, 2, begun, SOON_MS);
     CHECK(strstr(world->ranks[2].text, "left the job") != NULL);
     world_end();
 }
@@ -198,19 +200,19 @@ static void test_fork(bool hosts) {
     nap_ms(50);
     order(1, (struct order){.type = ORDER_FORK, .peer = 0});
     order(0, (struct order){.type = ORDER_SEND, .peer = 1, .text = "still there?"});
-    CHECK(wait_for(&world->ranks[1].messages, 1, 3000));
+    CHECK(wait_for(&world->ranks[1].messages, 1, 20000));
     nap_ms(100);
     CHECK(world->ranks[0].messages == 0 && world->ranks[0].verdicts == 0);
     int64_t begun = clock_now_ns();
     world_kill(1, SIGKILL);
-    check_verdict(5, 2, begun, 150);
+    check_verdict(5, 2, begun, SOON_MS);
     world_reap(1);
     world_end();
 }
 
 static void check_agreed(int rank, int index, uint64_t flags, uint32_t highest, uint32_t failed) {
     struct rank_log *log = &world->ranks[rank];
-    CHECK(wait_for(&log->agreements, index + 1, 5000));
+    CHECK(wait_for(&log->agreements, index + 1, 20000));
     CHECK(log->agreed[index].flags == flags);
     CHECK(log->agreed[index].highest == highest && log->agreed[index].failed == failed);
 }
@@ -222,7 +224,7 @@ static void test_agreements(void) {
             (struct order){.type = ORDER_AGREE, .flags = ~(1ull << number), .number = number});
     for (int r = 0; r < 4; r++)
         for (int i = 0; i < 20; i++)
-            CHECK(wait_for(&world->ranks[r].agreements, 20, 5000) &&
+            CHECK(wait_for(&world->ranks[r].agreements, 20, 20000) &&
                   world->ranks[r].agreed[i].highest == 3 && world->ranks[r].agreed[i].failed == 0);
     /* Rank 0 coordinates and dies before the last has joined. */
     for (int r = 0; r < 3; r++)
@@ -234,6 +236,9 @@ static void test_agreements(void) {
     order(3, (struct order){.type = ORDER_AGREE, .flags = 13, .number = 20});
     for (int r = 1; r < 4; r++)
         check_agreed(r, 20, 5, 3, 1);
+    /* Who asks again hears the same, whatever it brings. */
+    order(1, (struct order){.type = ORDER_AGREE, .flags = 0, .number = 20});
+    check_agreed(1, 21, 5, 3, 1);
     world_reap(0);
     world_end();
 }
@@ -289,14 +294,14 @@ static void test_partition(char **spaces, int n, int nleft) {
     silent.peer = 0;
     order(n - 1, silent);
     uint32_t going = left_goes_on ? left : right, other = left_goes_on ? right : left;
-    check_verdict(going, other, begun, 1500);
+    check_verdict(going, other, begun, LATE_MS);
     for (int r = 0; r < n; r++) {
         struct rank_log *log = &world->ranks[r];
         if (!(other >> r & 1))
             continue;
-        CHECK(wait_for(&log->isolated, 1, 3000));
+        CHECK(wait_for(&log->isolated, 1, 20000));
         CHECK(log->verdicts == 0 && (log->unreached & going) == going);
-        CHECK((log->isolated_ns - begun) / MS < 2000);
+        CHECK((log->isolated_ns - begun) / MS < LATE_MS);
     }
     printf("partition %d+%d: verdict after %.1f ms, isolated after %.1f ms\n", nleft, n - nleft,
            (double)(world->ranks[left_goes_on ? 0 : n - 1].verdict_ns - begun) / MS,
