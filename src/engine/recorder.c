@@ -68,7 +68,7 @@ uint64_t recorder_clock_ns(void) {
 /* The counter runs at one rate, also asleep, and the kernel trusts it. */
 static bool counter_is_constant(void) {
     unsigned a, b, c, d;
-    if (__get_cpuid_max(0x80000000u, NULL) < 0x80000007u)
+    if ((unsigned)__get_cpuid_max(0x80000000u, NULL) < 0x80000007u)
         return false;
     __cpuid(0x80000007u, a, b, c, d);
     char source[32] = "";
