@@ -316,6 +316,7 @@ static void test_partition(char **spaces, int n, int nleft) {
     world_end();
 }
 
+#define RUN(call) (fprintf(stderr, "%s\n", #call), call)
 int main(int count, char **words) {
     setvbuf(stdout, NULL, _IONBF, 0);
     if (count > 1 && strcmp(words[1], "idle") == 0) {
@@ -331,23 +332,23 @@ int main(int count, char **words) {
         test_partition(words + 2, 8, 4);
         return 0;
     }
-    test_messages();
-    test_kill(2, 1, false, false, true);
-    test_kill(2, 0, false, false, true);
-    test_kill(4, 3, false, false, true);
-    test_kill(4, 0, false, false, false);
-    test_kill(4, 2, true, false, true);
-    test_kill(4, 2, false, true, true);
-    test_kill(8, 5, false, false, true);
-    test_late_watch();
-    test_stop(3);
-    test_stop(0);
-    test_stop_of_two(0);
-    test_stop_of_two(1);
-    test_broken();
-    test_left();
-    test_fork(false);
-    test_fork(true);
-    test_agreements();
+    RUN(test_messages());
+    RUN(test_kill(2, 1, false, false, true));
+    RUN(test_kill(2, 0, false, false, true));
+    RUN(test_kill(4, 3, false, false, true));
+    RUN(test_kill(4, 0, false, false, false));
+    RUN(test_kill(4, 2, true, false, true));
+    RUN(test_kill(4, 2, false, true, true));
+    RUN(test_kill(8, 5, false, false, true));
+    RUN(test_late_watch());
+    RUN(test_stop(3));
+    RUN(test_stop(0));
+    RUN(test_stop_of_two(0));
+    RUN(test_stop_of_two(1));
+    RUN(test_broken());
+    RUN(test_left());
+    RUN(test_fork(false));
+    RUN(test_fork(true));
+    RUN(test_agreements());
     return 0;
 }

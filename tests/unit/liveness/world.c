@@ -294,7 +294,11 @@ void order_all(struct order one) {
 }
 
 void world_kill(int rank, int signal) {
+    int state;
     CHECK(kill(world->pids[rank], signal) == 0);
+    if (signal == SIGSTOP) /* it may run on for a while */
+        CHECK(waitpid(world->pids[rank], &state, WUNTRACED) == world->pids[rank] &&
+              WIFSTOPPED(state));
 }
 
 void world_reap(int rank) {
