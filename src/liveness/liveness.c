@@ -588,12 +588,14 @@ static void do_command(struct liveness *liveness, const struct command *command)
     }
 }
 
-static bool do_commands(struct liveness *liveness) {
+/* `closing`: nothing that may cause an event. */
+static bool do_commands(struct liveness *liveness, bool closing) {
     struct command *command = commands_take(liveness);
     bool any = command != NULL;
     while (command != NULL) {
         struct command *next = command->next;
-        do_command(liveness, command);
+        if (!closing || command->type == COMMAND_SEND)
+            do_command(liveness, command);
         free(command);
         command = next;
     }
@@ -614,7 +616,7 @@ static void set_deadline(struct liveness *liveness) {
 /* What is due now. Messages come before deadlines, since a rank that was stopped finds both. */
 static void do_due(struct liveness *liveness) {
     for (int round = 0; round < MAX_ROUNDS; round++) {
-        bool any = do_commands(liveness);
+        bool any = do_commands(liveness, false);
         int64_t now = clock_now_ns();
         end_inquiries(liveness, now);
         view_tick(liveness->view, now);
@@ -829,7 +831,7 @@ void liveness_close(struct liveness *liveness) {
     control_watch_remove(&liveness->watch);
     /* From here on nobody else is in it. */
     list_instance(liveness, false);
-    (void)do_commands(liveness);
+    (void)do_commands(liveness, true);
     for (int rank = 0; rank < liveness->n; rank++)
         if (links_open(liveness->links, rank))
             (void)links_send(liveness->links, rank, WIRE_LEFT, view_epoch(liveness->view), NULL, 0);

@@ -33,7 +33,9 @@ struct liveness_verdict {
     int nfailed;    /* ranks of the job that this change removed, ascending */
     const int *failed;
     rota_status status; /* ROTA_ERR_PEER; ROTA_ERR_TIMEOUT where only silence is known */
-    char text[256];     /* "rank 3 (host b, pid 812) exited"; of all removed ranks */
+    /* "rank 3 (host b, pid 812) exited; rank 4 (host b, pid 813) left the job": of all removed
+     * ranks, as far as there is room. */
+    char text[256];
 };
 
 /* Names an agreement: the same on all that take part in it. */
@@ -95,7 +97,8 @@ void liveness_suspect(struct liveness *liveness, int peer, enum liveness_evidenc
  * comes after the decision hears the same. */
 void liveness_agree(struct liveness *liveness, const struct liveness_topic *topic, const int *ranks,
                     int nranks, const struct liveness_ballot *mine);
-/* Gives an agreement up here (deadline, abort); the event may still come. */
+/* Gives an agreement up here (deadline, abort). Its event may still come: the others may decide
+ * with what this rank brought. */
 void liveness_agree_cancel(struct liveness *liveness, const struct liveness_topic *topic);
 /* The epoch of the last view decided; whether `peer` is in it. */
 uint32_t liveness_epoch(const struct liveness *liveness);
