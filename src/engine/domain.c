@@ -120,14 +120,13 @@ void domain_wake(struct domain *domain) {
 }
 
 /* Arms, looks once more, sleeps. */
-static void domain_sleep(struct domain *domain, bool (*ready)(const void *arg), const void *arg,
-                         int64_t deadline_ns) {
+static void domain_sleep(struct domain *domain, uint32_t interrupts, bool (*ready)(const void *arg),
+                         const void *arg, int64_t deadline_ns) {
     struct sleeper_entry *entry = sleeper_get(domain);
     if (entry == NULL) { /* no descriptor left: wait without one */
         sched_yield();
         return;
     }
-    uint32_t interrupts = doorbell_interrupts(domain->bell.line);
     doorbell_arm(&domain->bell);
     bool quiet = false, armed = false;
     if (domain_try_enter(domain)) {
@@ -189,14 +188,15 @@ void domain_pause(struct domain *domain, struct domain_wait *wait, bool (*ready)
     if (domain_poll(domain, ready, arg, batch)) {
         wait->turns++;
         wait->quiet = wait->turns;
-        return;
-    }
-    if (spent < domain->spin_turns) {
+    } else if (spent < domain->spin_turns) {
         wait->turns += batch;
     } else if (spent < domain->spin_turns + domain->yield_turns) {
         wait->turns++;
         sched_yield();
     } else {
-        domain_sleep(domain, ready, arg, deadline_ns);
+        domain_sleep(domain, wait->interrupts, ready, arg, deadline_ns);
     }
+    /* Before the caller looks at its own state: what interrupts from here on ends the next sleep,
+     * even when another thread has eaten the event of the epoll set that this one takes. */
+    wait->interrupts = doorbell_interrupts(domain->bell.line);
 }

@@ -45,7 +45,8 @@ void domain_leave(struct domain *domain);
 /* State of one wait. Zero-initialise. */
 struct domain_wait {
     uint32_t turns;
-    uint32_t quiet; /* turns at which progress last found something */
+    uint32_t quiet;      /* turns at which progress last found something */
+    uint32_t interrupts; /* seen at the end of the last pause; the first one never sleeps */
 };
 
 /* One turn of a wait: polls once, spins, yields or sleeps, by how long nothing has happened.
