@@ -356,7 +356,7 @@ static void C92_forks_and_programs(void) {
         kit_job_run(&job, 100000);
         kit_expect_success(&job, transports[t]);
         for (int r = 0; r < 2; r++)
-            CHECK(*kit_said(&job, r) == 0, "rank %d said: %s", r, kit_said(&job, r));
+            CHECK(kit_quiet(&job, r), "rank %d said: %s", r, kit_said(&job, r));
     }
 }
 
@@ -396,8 +396,10 @@ static rota_status misuse_in_children(struct kit_seat *seat) {
         pid_t pid = fork();
         if (pid == 0) {
             int verdict = misuse_in_child(seat, way);
+#ifndef KIT_SANITIZED /* what other threads had allocated would be called leaks of the child */
             if (way == 6)
                 exit(verdict); /* with whatever the library does at exit */
+#endif
             _exit(verdict);
         }
         int64_t end = kit_now_ms() + 3000;
@@ -428,7 +430,7 @@ static void C92_children_that_call_the_library(void) {
         kit_job_run(&job, 60000);
         kit_expect_success(&job, transports[t]);
         for (int r = 0; r < 2; r++)
-            CHECK(*kit_said(&job, r) == 0, "rank %d said: %s", r, kit_said(&job, r));
+            CHECK(kit_quiet(&job, r), "rank %d said: %s", r, kit_said(&job, r));
     }
 }
 
@@ -477,7 +479,7 @@ static void C51_ways_to_exit(void) {
         for (int r = 0; r < 2; r++) {
             CHECK(job.outcomes[r].wait_status == 7 << 8, "way %d: rank %d ended with %#x", way, r,
                   (unsigned)job.outcomes[r].wait_status);
-            CHECK(*kit_said(&job, r) == 0, "way %d: rank %d said: %s", way, r, kit_said(&job, r));
+            CHECK(kit_quiet(&job, r), "way %d: rank %d said: %s", way, r, kit_said(&job, r));
         }
         CHECK(kit_entries("/dev/shm") == 0, "files left in /dev/shm");
     }

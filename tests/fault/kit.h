@@ -140,6 +140,8 @@ void kit_expect_success(const struct kit_job *job, const char *what);
 /* What a rank wrote to stderr; freed with the case. */
 const char *kit_said(const struct kit_job *job, int rank);
 int kit_lines(const char *text);
+/* It said nothing; a sanitizer's remark about threads that it could not stop does not count. */
+bool kit_quiet(const struct kit_job *job, int rank);
 /* Prints all outcomes. */
 void kit_tell(const struct kit_job *job);
 
