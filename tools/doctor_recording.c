@@ -109,6 +109,9 @@ static const char *since(const struct doctor *doctor, int rank, int64_t begun_ns
 /* -- ranks --------------------------------------------------------------------------------------
  */
 
+/* Ranks that are told one by one. */
+#define MANY_RANKS 16
+
 static void print_rank(struct doctor *doctor, const rota_recorded_rank *rank) {
     char at[48];
     printf("  rank %d (%s, pid %lld): ", rank->rank, rank->host, (long long)rank->pid);
@@ -145,8 +148,21 @@ static void print_ranks(struct doctor *doctor) {
                info->damaged_count == 1 ? " is" : "s are");
     if (info->rank_count < info->nranks)
         printf("  the others' are missing: bring the files of all hosts into one folder\n");
-    for (int i = 0; i < info->rank_count; i++)
-        print_rank(doctor, &doctor->ranks[i]);
+    /* Of many ranks those that run well share a line. */
+    bool many = info->rank_count > MANY_RANKS;
+    int well = 0;
+    for (int i = 0; i < info->rank_count; i++) {
+        const rota_recorded_rank *rank = &doctor->ranks[i];
+        if (many && rank->life == ROTA_LIFE_RUNNING && rank->joined && rank->failure == ROTA_OK)
+            doctor->list[well++] = rank->rank;
+        else
+            print_rank(doctor, rank);
+    }
+    if (well > 0) {
+        char text[512];
+        list_ranks(doctor->list, well, text, sizeof(text));
+        printf("  ranks %s: running\n", text);
+    }
 }
 
 /* -- communicators ------------------------------------------------------------------------------
@@ -284,23 +300,56 @@ static void print_ends(const struct doctor *doctor) {
     free(role);
 }
 
+static bool same_wait(const rota_recorded_wait *a, const rota_recorded_wait *b) {
+    bool messages = a->call.kind == ROTA_KIND_SEND || a->call.kind == ROTA_KIND_RECV;
+    return !messages && a->awaited == b->awaited && a->comm_index == b->comm_index &&
+           a->call.kind == b->call.kind && a->call.sequence == b->call.sequence &&
+           a->call.running == b->call.running;
+}
+
+/* Those that wait for the same rank in the same call share a line; waits[first] is the first. */
+static void print_wait(const struct doctor *doctor, const rota_recorded_wait *waits, int first,
+                       bool *told) {
+    const rota_recorded_wait *wait = &waits[first];
+    char ranks[256], call[256], length[64];
+    int count = 0;
+    for (int i = first; i < doctor->info.wait_count; i++) {
+        if (i != first && (told[i] || !same_wait(wait, &waits[i])))
+            continue;
+        told[i] = true;
+        if (count < doctor->info.nranks)
+            doctor->list[count++] = waits[i].waiter;
+    }
+    list_ranks(doctor->list, count, ranks, sizeof(ranks));
+    describe_call(&wait->call, call, sizeof(call));
+    const char *waiting = !wait->call.running ? "waited" : count == 1 ? "waits" : "wait";
+    printf("  rank%s %s %s for rank %d in %s on %s%s\n", count == 1 ? "" : "s", ranks, waiting,
+           wait->awaited, call, wait->comm_name,
+           wait->call.running ? since(doctor, wait->waiter, wait->call.begun_ns, length) : "");
+}
+
 static void print_waits(const struct doctor *doctor) {
     enum { MOST = 64 };
-    if (doctor->info.wait_count == 0)
+    int count = doctor->info.wait_count, lines = 0;
+    if (count == 0)
         return;
+    rota_recorded_wait *waits = calloc((size_t)count, sizeof(*waits));
+    bool *told = calloc((size_t)count, sizeof(*told));
     printf("\nwaits\n");
-    for (int i = 0; i < doctor->info.wait_count && i < MOST; i++) {
-        rota_recorded_wait wait = ROTA_RECORDED_WAIT_INIT;
-        char call[256], length[64];
-        if (rota_recording_wait(doctor->recording, i, &wait) != ROTA_OK)
-            continue;
-        describe_call(&wait.call, call, sizeof(call));
-        printf("  rank %d %s for rank %d in %s on %s%s\n", wait.waiter,
-               wait.call.running ? "waits" : "waited", wait.awaited, call, wait.comm_name,
-               wait.call.running ? since(doctor, wait.waiter, wait.call.begun_ns, length) : "");
+    for (int i = 0; waits != NULL && told != NULL && i < count; i++) {
+        waits[i] = (rota_recorded_wait)ROTA_RECORDED_WAIT_INIT;
+        if (rota_recording_wait(doctor->recording, i, &waits[i]) != ROTA_OK)
+            told[i] = true;
     }
-    if (doctor->info.wait_count > MOST)
-        printf("  and %d more\n", doctor->info.wait_count - MOST);
+    for (int i = 0; waits != NULL && told != NULL && i < count && lines < MOST; i++)
+        if (!told[i]) {
+            print_wait(doctor, waits, i, told);
+            lines++;
+        }
+    if (lines == MOST)
+        printf("  and perhaps more\n");
+    free(waits);
+    free(told);
     for (int c = 0; c < doctor->info.cycle_count; c++)
         print_cycle(doctor, c);
     print_ends(doctor);
@@ -309,26 +358,44 @@ static void print_waits(const struct doctor *doctor) {
 /* -- skew ---------------------------------------------------------------------------------------
  */
 
+/* Most cost first. */
+static int by_cost(const void *a, const void *b) {
+    const rota_recorded_skew *left = a, *right = b;
+    if (left->cost_ns != right->cost_ns)
+        return left->cost_ns < right->cost_ns ? 1 : -1;
+    return left->rank - right->rank;
+}
+
+static void print_skews(const char *name, const rota_recorded_skew *skews, int count) {
+    printf("\narrival on %s, by the calls that are recorded with their time\n"
+           "  %6s %8s %12s %12s %14s %7s\n",
+           name, "rank", "calls", "late, mean", "most", "others waited", "share");
+    for (int i = 0; i < count && i < MANY_RANKS; i++) {
+        char late[32], most[32], cost[32];
+        printf("  %6d %8d %12s %12s %14s %6.1f%%\n", skews[i].rank, skews[i].calls,
+               duration(skews[i].late_ns, late), duration(skews[i].most_late_ns, most),
+               duration(skews[i].cost_ns, cost), 100 * skews[i].share);
+    }
+    if (count > MANY_RANKS)
+        printf("  and %d more, for which others waited less\n", count - MANY_RANKS);
+}
+
 static void print_skew(const struct doctor *doctor, int comm_index) {
     rota_recorded_comm comm = ROTA_RECORDED_COMM_INIT;
-    if (rota_recording_comm(doctor->recording, comm_index, &comm) != ROTA_OK)
+    if (rota_recording_comm(doctor->recording, comm_index, &comm) != ROTA_OK || comm.seen == 0)
         return;
-    bool titled = false;
-    for (int i = 0; i < comm.seen; i++) {
-        rota_recorded_skew skew = ROTA_RECORDED_SKEW_INIT;
-        char late[32], most[32], cost[32];
-        if (rota_recording_skew(doctor->recording, comm_index, i, &skew) != ROTA_OK ||
-            (skew.calls == 0 && skew.cost_ns == 0))
-            continue;
-        if (!titled)
-            printf("\narrival on %s, by the calls that are recorded with their time\n"
-                   "  %6s %8s %12s %12s %14s %7s\n",
-                   comm.name, "rank", "calls", "late, mean", "most", "others waited", "share");
-        titled = true;
-        printf("  %6d %8d %12s %12s %14s %6.1f%%\n", skew.rank, skew.calls,
-               duration(skew.late_ns, late), duration(skew.most_late_ns, most),
-               duration(skew.cost_ns, cost), 100 * skew.share);
+    rota_recorded_skew *skews = calloc((size_t)comm.seen, sizeof(*skews));
+    int count = 0;
+    for (int i = 0; skews != NULL && i < comm.seen; i++) {
+        skews[count] = (rota_recorded_skew)ROTA_RECORDED_SKEW_INIT;
+        if (rota_recording_skew(doctor->recording, comm_index, i, &skews[count]) == ROTA_OK)
+            count += skews[count].calls > 0 || skews[count].cost_ns > 0;
     }
+    if (count > MANY_RANKS)
+        qsort(skews, (size_t)count, sizeof(*skews), by_cost);
+    if (count > 0)
+        print_skews(comm.name, skews, count);
+    free(skews);
 }
 
 /* -- a running rank -----------------------------------------------------------------------------

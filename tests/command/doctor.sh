@@ -64,7 +64,7 @@ reach 'world \(3 ranks\): INCOMPLETE: not all have begun call #5'
 says 'job [0-9a-f]{32}, 3 ranks, recordings of 3' 'rank 0 .*: running' 'rank 2 .*: running' \
   'ranks 0, 2 are in all_reduce #5 \(float32 sum, 1000\).*, for [0-9.]+ (ms|s)' \
   'rank 1 has not called #5; the last call of rank 1 was all_reduce #4' 'rank 1 is in no call' \
-  'rank 0 waits for rank 1 in all_reduce #5' 'rank 2 waits for rank 1 in' \
+  'ranks 0, 2 wait for rank 1 in all_reduce #5 .* on world, for' \
   'look at rank 1 first \(.*, pid [0-9]+\): others wait for it' 'arrival on world'
 silent_on 'CYCLE|DIVERGE|DEAD|FAILED'
 expect 1 "$rota" doctor "$ROTA_RECORD_DIR"
