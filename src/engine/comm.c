@@ -239,6 +239,23 @@ rota_status comm_destroy(rota_comm *comm) {
     return ROTA_OK;
 }
 
+/* What a transport knows of the way to one of these ranks (of the communicator; none: to anybody):
+ * "; TEXT", or "". */
+static void explain_silence(const rota_comm *comm, const int *ranks, int count, char *text,
+                            size_t size) {
+    int n = count > 0 ? count : comm->nranks;
+    text[0] = 0;
+    for (int i = 0; i < n && text[0] == 0; i++) {
+        int peer = comm->members[count > 0 ? ranks[i] : i];
+        const struct endpoint *endpoint = &comm->job->endpoints[peer];
+        char known[200];
+        if (peer != comm->job->rank && endpoint->state == ENDPOINT_READY &&
+            endpoint->transport->ops->trouble != NULL &&
+            endpoint->transport->ops->trouble(endpoint->transport, peer, known, sizeof(known)))
+            snprintf(text, size, "; %s", known);
+    }
+}
+
 static void expire(rota_request *request) {
     int ranks[ROTA_ERROR_MAX_CULPRITS], count = 0;
     rota_comm *comm = request->comm;
@@ -269,9 +286,11 @@ static void expire(rota_request *request) {
     for (int i = 0; i < count && n < sizeof(list) - 12; i++)
         n += (size_t)snprintf(list + n, sizeof(list) - n, "%s%d", i > 0 ? ", " : "", ranks[i]);
     long long waited = (long long)((clock_now_ns() - request->started_ns) / 1000000);
+    char explanation[220];
+    explain_silence(comm, ranks, count, explanation, sizeof(explanation));
     request_raise(request, ROTA_ERR_TIMEOUT, count > 0 ? ranks[0] : -1,
-                  count > 0 ? "waited %lld ms for rank%s %s" : "waited %lld ms%s%s", waited,
-                  count > 1 ? "s" : "", list);
+                  count > 0 ? "waited %lld ms for rank%s %s%s" : "waited %lld ms%s%s%s", waited,
+                  count > 1 ? "s" : "", list, explanation);
     for (int i = 0; i < count; i++)
         error_add_culprit(error_record(), ranks[i]);
     comm_fail(comm, error_record());
