@@ -301,8 +301,32 @@ static _Noreturn void grab_ports(void) {
     }
 }
 
+/* Established connections in this network, each seen from both of its ends. */
+static int connections(void) {
+    static const char *const tables[] = {"/proc/self/net/tcp", "/proc/self/net/tcp6"};
+    int count = 0;
+    for (int t = 0; t < 2; t++) {
+        FILE *table = fopen(tables[t], "re");
+        char line[512];
+        unsigned state;
+        while (table != NULL && fgets(line, sizeof(line), table) != NULL)
+            count +=
+                sscanf(line, " %*d: %*[0-9A-F]:%*x %*[0-9A-F]:%*x %x", &state) == 1 && state == 1;
+        if (table != NULL)
+            fclose(table);
+    }
+    return count / 2;
+}
+
+/* One connection per pair for the data, and few more. */
 static rota_status exchange_once(struct kit_seat *seat) {
-    return kit_exchange(seat, 500);
+    int n = seat->nranks;
+    rota_status status = kit_exchange(seat, 500);
+    if (status == ROTA_OK)
+        status = rota_barrier(seat->comm, NULL);
+    if (status == ROTA_OK && seat->rank == 0)
+        CHECK(connections() <= n * (n - 1) / 2 + n, "%d connections of %d ranks", connections(), n);
+    return status == ROTA_OK ? rota_barrier(seat->comm, NULL) : status;
 }
 
 static void C64_ports_run_out(void) {

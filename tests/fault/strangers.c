@@ -335,6 +335,75 @@ static void C67_attack(void) {
     }
 }
 
+/* -- one who knows the secret --------------------------------------------------------------------
+ */
+
+/* Whoever knows the secret can disturb the job, but not make a rank crash or fill its memory:
+ * proves to be a rank that there is not, and goes on with absurd numbers. */
+static pid_t start_insider(struct plot *plot, const struct kit_job *job) {
+    static const enum net_purpose purposes[] = {
+        NET_PURPOSE_RENDEZVOUS, NET_PURPOSE_TABLE,    NET_PURPOSE_CONTROL, NET_PURPOSE_DATA,
+        NET_PURPOSE_DATA + 1,   NET_PURPOSE_DATA + 2, UINT16_MAX};
+    pid_t pid = fork();
+    if (pid != 0)
+        return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (unsigned turn = 0;; turn++) {
+        struct target targets[TARGETS];
+        int count = find_targets(targets);
+        const rota_unique_id *id = kit_job_id(job);
+        for (int i = 0; i < count && id != NULL; i++) {
+            struct {
+                uint32_t magic;
+                uint16_t type, unused;
+                uint64_t bytes;
+                unsigned char body[4096];
+            } absurd = {.magic = NET_MAGIC, .type = (uint16_t)(turn % 5), .bytes = INT64_MAX};
+            struct net_challenge challenge;
+            struct net_hello_message message;
+            struct pollfd ready = {.events = POLLIN};
+            fill_hello(&message, id, turn % 3 == 0);
+            message.hello.magic = NET_MAGIC;
+            message.hello.rank = turn % 2 == 0 ? INT32_MAX : (uint32_t)job->nranks;
+            message.hello.target_rank = turn % 4;
+            message.hello.purpose = (uint16_t)purposes[turn % 7];
+            memcpy(message.hello.job, id->bytes + 8 + NET_KEY_BYTES, sizeof(message.hello.job));
+            memset(absurd.body, turn % 2 == 0 ? 0xff : 0, sizeof(absurd.body));
+            ready.fd = reach(&targets[i]);
+            if (ready.fd < 0)
+                continue;
+            if (poll(&ready, 1, 100) == 1 &&
+                recv(ready.fd, &challenge, sizeof(challenge), 0) == (ssize_t)sizeof(challenge)) {
+                net_proof_hello(id->bytes + 8, &challenge, &message, message.mac);
+                send_some(ready.fd, &message, sizeof(message));
+                send_some(ready.fd, &absurd, sizeof(absurd));
+                (void)poll(&ready, 1, 5);
+                atomic_fetch_add(&plot->connections, 1);
+            }
+            close(ready.fd);
+        }
+        kit_sleep_ms(1);
+    }
+}
+
+static void C67_one_who_knows_the_secret(void) {
+    struct plot *plot = kit_shared(sizeof(*plot));
+    struct kit_job job = {.nranks = 4, .transport = "tcp", .body = work, .timeout_ms = 20000};
+    kit_job_start(&job);
+    for (int r = 0; r < 4; r++)
+        for (int i = 0; i < 5000 && atomic_load(&job.outcomes[r].stage) < 2; i++)
+            kit_sleep_ms(1);
+    pid_t insider = start_insider(plot, &job);
+    kit_sleep_ms(2500);
+    stop_work(&job);
+    kit_job_wait(&job, 30000);
+    kill(insider, SIGKILL);
+    kit_expect_success(&job, "with one who knows the secret");
+    check_memory(&job);
+    CHECK(atomic_load(&plot->connections) > 50, "only %llu connections",
+          (unsigned long long)atomic_load(&plot->connections));
+}
+
 /* -- silent ones ------------------------------------------------------------------------------- */
 
 static bool was_closed(int fd) {
@@ -471,6 +540,7 @@ static void C67_cost_of_strangers(void) {
 int main(int argc, char **argv) {
     static const struct kit_case cases[] = {
         {"C67_attack", C67_attack, 120},
+        {"C67_one_who_knows_the_secret", C67_one_who_knows_the_secret, 60},
         {"C67_crowd_of_silent_connections", C67_crowd_of_silent_connections, 120},
         {"C67_cost_of_strangers", C67_cost_of_strangers, 300},
         {NULL, NULL, 0},
