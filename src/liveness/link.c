@@ -20,9 +20,9 @@
 
 #define MS INT64_C(1000000)
 #define MAX_QUEUED (128 * 1024)
-#define ATTEMPT_MS 300 /* for one of several addresses */
-#define LAST_ATTEMPT_MS 1000
-#define FIRST_PAUSE_MS 10 /* before the addresses are tried again, doubled up to ... */
+#define ATTEMPT_MS 300       /* for one of several addresses */
+#define GOOD_ATTEMPT_MS 1000 /* for the one by which the peer was reached before */
+#define FIRST_PAUSE_MS 10    /* before the addresses are tried again, doubled up to ... */
 #define LAST_PAUSE_MS 500
 #define CROSSING_MS 100 /* how long a connection of the peer's is waited for */
 #define IDLE_MS 10000
@@ -180,12 +180,16 @@ static bool watch(struct links *links, int peer, int fd, uint32_t events) {
     return epoll_ctl(links->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-/* The index-th way to reach a peer: its local name first where it may work. */
+/* The index-th way to reach a peer: its local name first where it may work. Link-local addresses
+ * only where there are no others: each has to be tried on every interface, and those have to be
+ * listed. */
 static bool candidate_at(const struct links *links, int peer, int index,
                          struct net_target *target) {
     const struct bootstrap_record *own = &links->records[links->identity->rank];
     const struct bootstrap_record *record = &links->records[peer];
     bool same_host = memcmp(own->machine, record->machine, sizeof own->machine) == 0;
+    struct net_addresses wide = {0};
+    int nwide = 0;
     memset(target, 0, sizeof *target);
     if (same_host && record->addresses.local_name[0] != 0) {
         target->local_name = record->addresses.local_name;
@@ -193,7 +197,12 @@ static bool candidate_at(const struct links *links, int peer, int index,
             return true;
         index--;
     }
-    return net_pick_address(&record->addresses, same_host, index, &target->inet);
+    for (int i = 0; i < NET_MAX_ADDRESSES; i++)
+        if (record->addresses.inet[i].family != 0 &&
+            !net_address_is_link_local(&record->addresses.inet[i]))
+            wide.inet[nwide++] = record->addresses.inet[i];
+    return net_pick_address(nwide > 0 ? &wide : &record->addresses, same_host, index,
+                            &target->inet);
 }
 
 static void start_dial(struct links *links, struct link *link, int peer);
@@ -251,7 +260,7 @@ static void forget_good(struct link *link) {
 }
 
 static void start_dial(struct links *links, struct link *link, int peer) {
-    struct net_target target, next;
+    struct net_target target;
     struct net_answer none = {0};
     link->retry_ns = 0;
     if (!candidate_at(links, peer, link->candidate, &target)) {
@@ -259,8 +268,7 @@ static void start_dial(struct links *links, struct link *link, int peer) {
         round_over(links, link, peer);
         return;
     }
-    bool last = link->good >= 0 || !candidate_at(links, peer, link->candidate + 1, &next);
-    int64_t deadline_ns = clock_deadline(last ? LAST_ATTEMPT_MS : ATTEMPT_MS);
+    int64_t deadline_ns = clock_deadline(link->good >= 0 ? GOOD_ATTEMPT_MS : ATTEMPT_MS);
     rota_status status = net_dial_start(links->identity, &target, peer, NET_PURPOSE_CONTROL, NULL,
                                         0, deadline_ns, &link->dial);
     uint32_t events;

@@ -243,6 +243,40 @@ static void test_agreements(void) {
     world_end();
 }
 
+/* Several die at once or one after the other, also while a view changes; all who live agree on one
+ * topic afterwards, and have left out the same. */
+static void test_many_kills(unsigned seed, bool hosts) {
+    uint32_t dead = 0;
+    world_start(8, WORLD_PROCESSES, hosts, false);
+    for (int r = 0; r < 8; r++)
+        order_watch_all(r);
+    for (int i = 0; i < 5; i++) {
+        int victim = (int)(rand_r(&seed) % 8);
+        if (dead >> victim & 1)
+            continue;
+        world_kill(victim, SIGKILL);
+        dead |= 1u << victim;
+        world_reap(victim);
+        if (rand_r(&seed) % 2 == 0)
+            nap_ms((int)(rand_r(&seed) % 60));
+    }
+    int64_t begun = clock_now_ns(); /* reaping takes its time */
+    order_all((struct order){.type = ORDER_AGREE, .flags = 1, .number = 1});
+    check_verdict(255u & ~dead, dead, begun, LATE_MS);
+    for (int r = 0, first = -1; r < 8; r++) {
+        if (dead >> r & 1)
+            continue;
+        first = first < 0 ? r : first;
+        CHECK(wait_for(&world->ranks[r].agreements, 1, 20000));
+        CHECK(world->ranks[r].agreed[0].failed == dead);
+        CHECK(world->ranks[r].agreed[0].highest == world->ranks[first].agreed[0].highest);
+        CHECK(world->ranks[r].status == ROTA_ERR_PEER);
+    }
+    printf("%d of 8 killed: verdict %.1f ms after the last was gone\n", __builtin_popcount(dead),
+           (double)(world->ranks[__builtin_ctz(~dead)].verdict_ns - begun) / MS);
+    world_end();
+}
+
 static int count_sockets(int rank) {
     char command[128], line[32] = "";
     snprintf(command, sizeof command, "ls -l /proc/%d/fd | grep -c -e socket: -e pidfd",
@@ -350,5 +384,7 @@ int main(int count, char **words) {
     RUN(test_fork(false));
     RUN(test_fork(true));
     RUN(test_agreements());
+    for (unsigned seed = 1; seed <= 6; seed++)
+        RUN(test_many_kills(seed, seed % 2 == 0));
     return 0;
 }

@@ -35,7 +35,7 @@ bool wait_for(_Atomic int *counter, int value, int ms) {
     while (atomic_load(counter) < value) {
         if (clock_passed(deadline))
             return false;
-        struct timespec time = {.tv_nsec = 200000};
+        struct timespec time = {.tv_nsec = 2000000};
         nanosleep(&time, NULL);
     }
     return true;
