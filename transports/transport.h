@@ -244,6 +244,12 @@ struct transport_ops {
     /* When it returns, nobody writes user memory posted on this stream any more, and what is still
      * read of it goes into no result; tickets of the stream are forgotten. */
     void (*quiesce)(struct transport *transport, struct transport_stream *stream);
+    /* The peer has failed, or left the job in good order (`left`), for certain. What has come from
+     * it may still be taken; after it, and where something is to be sent, its streams say FAILED.
+     * What it holds of this rank's is taken back, and a connection that is being made is given up.
+     * False: it left, and the transport itself will report when all that it sent is here. NULL:
+     * there are no peers that could go. */
+    bool (*peer_gone)(struct transport *transport, int peer, bool left, const char *text);
     /* For the message of a time-out: what is known of the way to a connected peer that would
      * explain it, as text. False: nothing. NULL: this transport never knows. */
     bool (*trouble)(struct transport *transport, int peer, char *text, size_t size);

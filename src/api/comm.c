@@ -187,8 +187,6 @@ rota_status rota_comm_set_timeout(rota_comm *comm, int64_t timeout_ms) {
     if (timeout_ms <= 0)
         return error_raise(ROTA_ERR_ARGUMENT, "timeout_ms is %lld, expected 1 or more",
                            (long long)timeout_ms);
-    domain_enter(&comm->job->domain);
-    comm->timeout_ms = timeout_ms;
-    domain_leave(&comm->job->domain);
+    atomic_store_explicit(&comm->timeout_ms, timeout_ms, memory_order_relaxed);
     return ROTA_OK;
 }

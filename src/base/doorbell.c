@@ -126,8 +126,7 @@ void doorbell_sleeper_drain(struct doorbell_sleeper *sleeper) {
     errno = saved_errno;
 }
 
-void doorbell_arm(const struct doorbell *bell) {
-    atomic_fetch_add_explicit(&bell->line->armed, 1, memory_order_relaxed);
+void doorbell_fence(const struct doorbell *bell) {
     /* Partner: doorbell_must_ring, in this and in every other process. */
     atomic_thread_fence(memory_order_seq_cst);
     if (bell->line->publisher_fences)
@@ -136,6 +135,11 @@ void doorbell_arm(const struct doorbell *bell) {
     if (membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED) != 0)
         atomic_store_explicit(&sleeps_unfenced, true, memory_order_relaxed);
     errno = saved_errno;
+}
+
+void doorbell_arm(const struct doorbell *bell) {
+    atomic_fetch_add_explicit(&bell->line->armed, 1, memory_order_relaxed);
+    doorbell_fence(bell);
 }
 
 void doorbell_disarm(const struct doorbell *bell) {

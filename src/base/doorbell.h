@@ -75,6 +75,9 @@ void doorbell_sleeper_drain(struct doorbell_sleeper *sleeper);
 /* Raises `armed` with the full fence. After it the caller must look for work once more. */
 void doorbell_arm(const struct doorbell *bell);
 void doorbell_disarm(const struct doorbell *bell);
+/* When it returns, every thread of every process that has opened a doorbell has passed a full
+ * fence since it was called (where membarrier is refused: this thread alone). */
+void doorbell_fence(const struct doorbell *bell);
 /* Sleeps until the bell rings, a watched descriptor is readable, or the deadline passed. Spurious
  * returns are allowed; EINTR is handled inside. */
 void doorbell_sleep(struct doorbell_sleeper *sleeper, int64_t deadline_ns);

@@ -6,6 +6,12 @@
 
 struct algorithm;
 
+/* One wait's questions to whom it waits for: see inquiry_wait. Zero-initialise. */
+struct inquiry_turn {
+    int64_t next_ns;
+    int step;
+};
+
 /* A call as ranks tell each other of it: of the operation what must be equal on all of them. Sent,
  * so its layout is fixed. */
 struct call_summary {

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/probe.h"
 #include "engine/executor.h"
+#include "engine/failure.h"
 #include "engine/native_run.h"
 #include "engine/numerics.h"
 #include "engine/persistent.h"
@@ -13,13 +14,6 @@
 #include "engine/record_calls.h"
 #include "engine/select.h"
 #include "engine/staging.h"
-
-rota_status collective_raise_stray(const rota_request *request, int peer) {
-    return request_raise(request, ROTA_ERR_MISMATCH, peer,
-                         "rank %d is in another call: it sent a message that this one does not "
-                         "expect (operation, count, type, operator, root, algorithm must agree)",
-                         peer);
-}
 
 /* -- requests -----------------------------------------------------------------------------------
  */
@@ -158,6 +152,7 @@ static rota_request *enqueue(rota_comm *comm, const struct call_args *args,
     atomic_fetch_add_explicit(&comm->outstanding, 1, memory_order_relaxed);
     TAILQ_INSERT_TAIL(&comm->queue, request, queue_entry);
     record_request(request);
+    failure_call_begins(comm);
     PROBE3(collective_begin, (int)args->kind, request->sequence,
            args->count * request->element_size);
     return request;

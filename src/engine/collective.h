@@ -17,7 +17,5 @@ bool collective_may_be_native(const rota_comm *comm, const rota_call *call);
 void collective_next(rota_comm *comm);
 /* Inside the domain: goes on with a request in job->polled. Returns whether anything happened. */
 bool collective_poll(rota_request *request);
-/* Raises that a message of the rank contradicts this request's call. */
-rota_status collective_raise_stray(const rota_request *request, int peer);
 
 #endif

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "engine/collective.h"
 #include "engine/executor.h"
+#include "engine/failure.h"
 #include "engine/numerics.h"
 #include "engine/persistent.h"
 #include "engine/plan.h"
@@ -52,7 +53,7 @@ static rota_numerics mode_setting(const struct settings *settings) {
 
 static rota_status read_settings(rota_comm *comm) {
     const struct settings *settings = comm->job->settings;
-    comm->timeout_ms = settings_integer(settings, SETTING_TIMEOUT_MS);
+    atomic_init(&comm->timeout_ms, settings_integer(settings, SETTING_TIMEOUT_MS));
     atomic_store_explicit(&comm->numerics, (int)mode_setting(settings), memory_order_relaxed);
     comm->check = strcmp(settings_text(settings, SETTING_CHECK), "off") != 0;
     comm->sequence = (uint64_t)settings_integer(settings, SETTING_TEST_SEQUENCE_START);
@@ -145,7 +146,14 @@ rota_status comm_create(struct job *job, const char *name, const int *members, i
     domain_enter(&job->domain);
     job_retain(job);
     LIST_INSERT_HEAD(&job->comms, comm, job_entry);
+    status = failures_comm_open(comm);
     domain_leave(&job->domain);
+    if (status != ROTA_OK) {
+        rota_error record = *error_record();
+        comm_destroy(comm);
+        *error_record() = record;
+        return status;
+    }
     *out = comm;
     return ROTA_OK;
 }
@@ -171,6 +179,8 @@ const struct reduce_spec *comm_spec(rota_comm *comm, struct call_args *args) {
 
 rota_status comm_usable(rota_comm *comm) {
     rota_status status = (rota_status)atomic_load_explicit(&comm->status, memory_order_acquire);
+    if (status == ROTA_ERR_REVOKED)
+        return error_raise(status, "communicator %s: %s", comm->name, comm->record.message);
     if (status != ROTA_OK)
         return error_raise(ROTA_ERR_STATE, "communicator %s has failed: %s", comm->name,
                            comm->record.message);
@@ -191,24 +201,44 @@ rota_status comm_keep_error(rota_comm *comm, rota_status status) {
     return status;
 }
 
-void comm_fail(rota_comm *comm, const rota_error *record) {
-    if (atomic_load_explicit(&comm->status, memory_order_relaxed) != ROTA_OK)
-        return;
+/* Ends everything. A `bare` record becomes one of each request by itself. */
+static void end_all(rota_comm *comm, const rota_error *record, bool bare) {
     rota_error kept = *record;
+    kept.size = sizeof(kept);
+    snprintf(kept.comm_name, sizeof(kept.comm_name), "%s", comm->name);
+    free(comm->held);
+    comm->held = NULL;
     record_comm_failed(comm, &kept);
     comm->record = kept;
-    comm->record.size = sizeof(comm->record);
+    comm->bare = bare;
     /* Partner: comm_usable and the waits of native forms; the record is set before. */
     atomic_store_explicit(&comm->status, (int)kept.status, memory_order_release);
     executor_cancel(comm->executor);
     p2p_cancel_all(comm->p2p);
     rota_request *request;
     while ((request = LIST_FIRST(&comm->requests)) != NULL) {
-        *error_record() = kept;
+        if (bare)
+            request_raise_found(request, &kept);
+        else
+            *error_record() = kept;
+        comm->bare = false;
         request_close(request, kept.status);
     }
     doorbell_interrupt(&comm->job->domain.bell);
     *error_record() = kept;
+}
+
+void comm_fail(rota_comm *comm, const rota_error *record) {
+    if (atomic_load_explicit(&comm->status, memory_order_relaxed) != ROTA_OK)
+        return;
+    rota_error told = *record;
+    end_all(comm, record, false);
+    failure_tell(comm, &told);
+}
+
+void comm_end(rota_comm *comm, const rota_error *record) {
+    if (atomic_load_explicit(&comm->status, memory_order_relaxed) == ROTA_OK)
+        end_all(comm, record, true);
 }
 
 rota_status comm_destroy(rota_comm *comm) {
@@ -221,7 +251,14 @@ rota_status comm_destroy(rota_comm *comm) {
     domain_enter(&job->domain);
     persistent_begin_all(job); /* so that they end as everything else */
     error_raise(ROTA_ERR_ABORTED, "communicator %s was destroyed", comm->name);
-    comm_fail(comm, error_record());
+    /* Peers that wait for what is under way are told. */
+    bool under_way = !LIST_EMPTY(&comm->requests) ||
+                     atomic_load_explicit(&comm->users, memory_order_relaxed) > 0;
+    rota_error record = *error_record();
+    if (under_way)
+        comm_fail(comm, &record);
+    else if (atomic_load_explicit(&comm->status, memory_order_relaxed) == ROTA_OK)
+        end_all(comm, &record, false);
     domain_leave(&job->domain);
     job_run_callbacks(job);
     while (atomic_load_explicit(&comm->users, memory_order_acquire) > 0)
@@ -230,6 +267,7 @@ rota_status comm_destroy(rota_comm *comm) {
     if (comm->native != NULL)
         comm->native_ops->group_close(comm->native);
     persistent_orphan(comm);
+    failures_comm_close(comm);
     record_comm_destroyed(comm);
     LIST_REMOVE(comm, job_entry);
     free_parts(comm);
@@ -239,72 +277,28 @@ rota_status comm_destroy(rota_comm *comm) {
     return ROTA_OK;
 }
 
-/* What a transport knows of the way to one of these ranks (of the communicator; none: to anybody):
- * "; TEXT", or "". */
-static void explain_silence(const rota_comm *comm, const int *ranks, int count, char *text,
-                            size_t size) {
-    int n = count > 0 ? count : comm->nranks;
-    text[0] = 0;
-    for (int i = 0; i < n && text[0] == 0; i++) {
-        int peer = comm->members[count > 0 ? ranks[i] : i];
-        const struct endpoint *endpoint = &comm->job->endpoints[peer];
-        char known[200];
-        if (peer != comm->job->rank && endpoint->state == ENDPOINT_READY &&
-            endpoint->transport->ops->trouble != NULL &&
-            endpoint->transport->ops->trouble(endpoint->transport, peer, known, sizeof(known)))
-            snprintf(text, size, "; %s", known);
-    }
-}
-
-static void expire(rota_request *request) {
-    int ranks[ROTA_ERROR_MAX_CULPRITS], count = 0;
-    rota_comm *comm = request->comm;
-    if (!sched_kind_collective(request->args.kind)) {
-        if (request->args.root >= 0)
-            ranks[count++] = request->args.root;
-    } else if (request == TAILQ_FIRST(&comm->queue)) {
-        count = executor_awaited(comm->executor, ranks, ROTA_ERROR_MAX_CULPRITS);
-        int member = request->stage == REQUEST_NATIVE ? request->native_waits_for
-                     : request->stage == REQUEST_CONNECTING
-                         ? comm->native_ops->group_missing(comm->native)
-                         : -1;
-        if (member >= 0)
-            ranks[count++] = member;
-    }
-    int stray = -1;
-    if (request == TAILQ_FIRST(&comm->queue) &&
-        (request->stage == REQUEST_NATIVE || request->stage == REQUEST_RUNNING))
-        stray = executor_stray(comm->executor, request->sequence, request->fingerprint,
-                               request->stage == REQUEST_NATIVE);
-    if (stray >= 0) {
-        collective_raise_stray(request, stray);
-        comm_fail(comm, error_record());
-        return;
-    }
-    char list[160] = "";
-    size_t n = 0;
-    for (int i = 0; i < count && n < sizeof(list) - 12; i++)
-        n += (size_t)snprintf(list + n, sizeof(list) - n, "%s%d", i > 0 ? ", " : "", ranks[i]);
-    long long waited = (long long)((clock_now_ns() - request->started_ns) / 1000000);
-    char explanation[220];
-    explain_silence(comm, ranks, count, explanation, sizeof(explanation));
-    request_raise(request, ROTA_ERR_TIMEOUT, count > 0 ? ranks[0] : -1,
-                  count > 0 ? "waited %lld ms for rank%s %s%s" : "waited %lld ms%s%s%s", waited,
-                  count > 1 ? "s" : "", list, explanation);
-    for (int i = 0; i < count; i++)
-        error_add_culprit(error_record(), ranks[i]);
-    comm_fail(comm, error_record());
-}
-
 int64_t comm_expire(rota_comm *comm, int64_t now_ns) {
     int64_t next = CLOCK_NEVER;
     rota_request *request;
+    if (comm->held != NULL && comm->held_until_ns > now_ns)
+        return comm->held_until_ns;
+    if (comm->held != NULL) {
+        rota_error record = *comm->held;
+        comm_fail(comm, &record);
+        return CLOCK_NEVER;
+    }
     LIST_FOREACH(request, &comm->requests, comm_entry) {
+        int awaited[ROTA_ERROR_MAX_CULPRITS];
+        int count = request_awaited(request, awaited, ROTA_ERROR_MAX_CULPRITS);
         if (request->deadline_ns <= now_ns) {
-            expire(request);
-            return CLOCK_NEVER;
+            failure_expire(request, awaited, count);
+            return comm->held != NULL ? comm->held_until_ns : CLOCK_NEVER;
         }
         next = request->deadline_ns < next ? request->deadline_ns : next;
+        bool behind =
+            sched_kind_collective(request->args.kind) && request != TAILQ_FIRST(&comm->queue);
+        int64_t look = behind ? CLOCK_NEVER : failure_wait(request, awaited, count, now_ns);
+        next = look < next ? look : next;
     }
     return next;
 }

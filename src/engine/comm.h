@@ -13,6 +13,7 @@
 #include <transports/native.h>
 
 struct executor;
+struct inquiry_comm;
 struct record_call;
 struct record_page;
 struct numerics_proof;
@@ -40,6 +41,8 @@ struct rota_request {
     size_t element_size;
     uint64_t sequence, fingerprint;
     int64_t started_ns, deadline_ns;
+    struct inquiry_turn turn; /* of asking those it waits for */
+    bool asked_last;          /* everybody was asked, as the deadline is near */
     const struct algorithm *algorithm;
     enum request_stage stage;
     bool may_be_native;
@@ -90,8 +93,16 @@ struct rota_comm {
     _Atomic int users;       /* threads inside a call */
     _Atomic int outstanding; /* collectives in the queue */
     _Atomic int status;      /* ROTA_OK while it works */
-    rota_error record;       /* why it does not, or the last failed call */
-    int64_t timeout_ms;
+    _Atomic bool asked;      /* a peer has asked for a call that has not begun: failure.h */
+    _Atomic int64_t timeout_ms;
+    rota_error record; /* why it does not work, or the last failed call */
+    bool bare;         /* the record says nothing yet of the call that it ended */
+    /* Trouble whose cause is looked for; see failure_hold. NULL: none. */
+    rota_error *held;
+    int64_t held_until_ns;
+    int held_peer;
+    struct inquiry_comm *inquiry;
+    uint32_t agreements;  /* so far; the same on all members */
     _Atomic int numerics; /* rota_numerics of calls that name none */
     bool check;           /* fingerprints travel */
     bool finalized;
@@ -135,8 +146,12 @@ rota_status comm_create(struct job *job, const char *name, const int *members, i
 /* Ends everything and frees it; drops its reference on the job. Any thread, outside the domain.
  * ROTA_ERR_ARGUMENT when there is no such communicator (destroyed before). */
 rota_status comm_destroy(rota_comm *comm);
-/* Marks it failed and ends all its requests with the record. Inside the domain. */
+/* Marks it failed, ends all its requests with the record, and tells the other members. Inside the
+ * domain, as the next one. */
 void comm_fail(rota_comm *comm, const rota_error *record);
+/* The same with a record that the other members hear of by themselves. Its message is about the
+ * communicator; each request's own record says of which call it is. */
+void comm_end(rota_comm *comm, const rota_error *record);
 /* The spec of a call's type and operator, good until the next call; sets args->op_identity. NULL
  * and an error raised for unknown ones. Only by the thread that holds `busy`. */
 const struct reduce_spec *comm_spec(rota_comm *comm, struct call_args *args);
@@ -167,6 +182,8 @@ rota_request *request_create(rota_comm *comm, const struct call_args *args, cons
 void request_end(rota_request *request, rota_status status);
 /* Closes it: lets the next of its communicator begin, and its waiters or call-back know. */
 void request_close(rota_request *request, rota_status status);
+/* Puts one that begins into its communicator's list, and has its deadlines looked at. */
+void request_watch(rota_request *request);
 /* Puts it among those that job_progress polls, or takes it out. */
 void request_poll(rota_request *request, bool wanted);
 /* Outside the domain: waits until it has ended, or until `deadline_ns` (returns false). */
@@ -185,7 +202,14 @@ void request_release(rota_request *request);
  * with "all_reduce #12 (float32 sum, 4096) on world, rank 2 of 4: ". */
 rota_status request_raise(const rota_request *request, rota_status status, int peer,
                           const char *format, ...) __attribute__((format(printf, 4, 5)));
-/* Ends those whose deadline has passed; returns the earliest deadline of the others. */
+/* Raises a record whose message is about the communicator as one of this request. */
+rota_status request_raise_found(const rota_request *request, const rota_error *record);
+/* Members that a request waits for now, at most max; their number. */
+int request_awaited(const rota_request *request, int *members, int max);
+/* The request's call as other ranks may know it. */
+struct call_summary request_summary(const rota_request *request);
+/* Ends those whose deadline has passed, and asks those that others wait for; returns when it wants
+ * to be called again. */
 int64_t comm_expire(rota_comm *comm, int64_t now_ns);
 /* Runs done call-backs that are due; outside the domain. */
 void job_run_callbacks(struct job *job);

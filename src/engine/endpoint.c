@@ -76,6 +76,29 @@ static void fail(struct job *job, int peer, int system_error, const char *eviden
     tell_failed(endpoint);
 }
 
+void endpoint_gone(struct job *job, int peer, bool left, const char *text) {
+    struct endpoint *endpoint = &job->endpoints[peer];
+    bool final = true;
+    if (endpoint->gone)
+        return;
+    endpoint->gone = true;
+    enum endpoint_state before = endpoint->state;
+    /* First, so that a transport which gives up a connection does not have the next one tried. */
+    endpoint->state = ENDPOINT_FAILED;
+    for (int i = 0; i < job->nactive; i++) {
+        const struct transport_ops *ops = job->active[i]->ops;
+        if (ops->peer_gone != NULL && !ops->peer_gone(job->active[i], peer, left, text) &&
+            endpoint->transport == job->active[i])
+            final = false;
+    }
+    if (!final && before == ENDPOINT_READY) {
+        endpoint->state = before;
+        return;
+    }
+    snprintf(endpoint->evidence, sizeof(endpoint->evidence), "%s", text);
+    tell_failed(endpoint);
+}
+
 /* Tries the next transport that may reach the peer. */
 static void try_next(struct job *job, int peer, const char *why, int system_error) {
     struct endpoint *endpoint = &job->endpoints[peer];
@@ -89,7 +112,7 @@ static void try_next(struct job *job, int peer, const char *why, int system_erro
         if (endpoint->state != ENDPOINT_CONNECTING || endpoint->candidate >= tried)
             return;
     }
-    char evidence[160];
+    char evidence[256];
     snprintf(evidence, sizeof(evidence), "no transport reaches rank %d (last: %s)", peer, why);
     fail(job, peer, system_error, evidence);
 }

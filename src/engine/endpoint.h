@@ -19,7 +19,8 @@ struct endpoint {
     struct transport *transport;
     struct link *links; /* all links of this peer */
     int system_error;
-    char evidence[160]; /* why it failed */
+    char evidence[256]; /* why it failed */
+    bool gone;          /* the rank itself has failed or left; that is certain */
     /* Payload by messages; what native forms move in shared memory is not in it. */
     uint64_t messages_sent, messages_received, bytes_sent, bytes_received;
 };
@@ -64,6 +65,10 @@ static inline void link_note_received(struct link *link, size_t bytes) {
     link->endpoint->bytes_received += bytes;
     PROBE2(message_received, link->peer, bytes);
 }
+
+/* The rank has failed, or left in good order, as `text` says: nothing is sent to it any more, and
+ * who waits for it is told when what it sent before is used up. */
+void endpoint_gone(struct job *job, int peer, bool left, const char *text);
 
 /* The transports' call-backs. */
 void endpoint_connected(void *context, struct transport *transport, int peer);

@@ -379,21 +379,6 @@ int executor_awaited(const struct executor *executor, int *ranks, int max) {
     return count;
 }
 
-int executor_stray(struct executor *executor, uint64_t sequence, uint64_t fingerprint,
-                   bool native) {
-    for (int peer = 0; peer < executor->comm->nranks; peer++) {
-        struct wire *wire = peer != executor->comm->rank ? executor_wire(executor, peer, 0) : NULL;
-        struct transport_header header;
-        if (wire == NULL || wire->link.stream == NULL ||
-            !wire->link.transport->ops->pending(wire->link.transport, wire->link.stream, &header))
-            continue;
-        if (header.sequence < sequence ||
-            (header.sequence == sequence && (native || header.fingerprint != fingerprint)))
-            return peer;
-    }
-    return -1;
-}
-
 size_t executor_memory(const struct executor *executor) {
     size_t bytes = sizeof(*executor) + executor->nwires * sizeof(struct wire *);
     for (uint32_t i = 0; i < executor->nwires; i++)

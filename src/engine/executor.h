@@ -17,10 +17,6 @@ void executor_cancel(struct executor *executor);
 int executor_poll_memory(struct executor *executor);
 /* Peers whose messages are awaited, at most max; for error records. */
 int executor_awaited(const struct executor *executor, int *ranks, int max);
-/* A rank that has sent a message which does not belong to the call (`native`: that a native form
- * runs, so that no message does), or to an earlier one; -1 when there is none. Inside the domain.
- */
-int executor_stray(struct executor *executor, uint64_t sequence, uint64_t fingerprint, bool native);
 /* Bytes that it holds. */
 size_t executor_memory(const struct executor *executor);
 /* Whether the algorithm can run within the transports' message size on this communicator. */

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "engine/collective.h"
 #include "engine/executor_state.h"
+#include "engine/failure.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,11 +74,12 @@ static void wire_failed(struct link *link) {
     struct executor *executor = wire->executor;
     if (executor->request == NULL || (wire->count == 0 && wire->stalled == 0))
         return;
-    struct endpoint *endpoint = &link->job->endpoints[link->peer];
-    request_raise(executor->request, ROTA_ERR_PEER, executor_rank_of(executor, wire),
-                  "lost rank %d: %s", executor_rank_of(executor, wire), endpoint->evidence);
-    error_record()->system_error = endpoint->system_error;
-    fail(executor);
+    /* What came before is used first; who takes the last of it comes back here. */
+    struct transport_header header;
+    if (wire->stalled == 0 && link->stream != NULL &&
+        (wire->shown || link->transport->ops->pending(link->transport, link->stream, &header)))
+        return;
+    failure_link(executor->request, link, executor_rank_of(executor, wire));
 }
 
 /* -- sending ------------------------------------------------------------------------------------
@@ -325,7 +327,11 @@ static bool same_call(struct executor *executor, struct wire *wire, const struct
             "one's %016llx (operation, count, type, operator, root, algorithm must agree)",
             peer, (unsigned long long)header->sequence, (unsigned long long)header->fingerprint,
             (unsigned long long)request->fingerprint);
-    else if (header->total != awaited->total)
+    if (header->sequence != request->sequence || header->fingerprint != request->fingerprint) {
+        failure_mismatch(executor->request);
+        return false;
+    }
+    if (header->total != awaited->total)
         request_raise(request, ROTA_ERR_MISMATCH, peer,
                       "rank %d sends %llu bytes to rank %d, which expects %zu", peer,
                       (unsigned long long)header->total, executor->comm->rank, awaited->total);

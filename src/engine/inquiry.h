@@ -39,6 +39,7 @@ struct inquiry_host {
     void *context;
     int rank, nranks;                       /* of the job */
     const struct bootstrap_record *records; /* names of ranks in messages */
+    bool blind;                             /* nothing is recorded here */
     void (*send)(void *context, int peer, const void *message, size_t bytes);
     void (*watch)(void *context, int peer);
     bool (*find)(void *context, uint32_t comm, uint32_t generation, uint64_t sequence,
@@ -66,11 +67,6 @@ rota_status inquiry_comm_create(struct inquiry *inquiry, uint32_t comm, uint32_t
 /* `last`: number of the last collective that it called here. */
 void inquiry_comm_destroy(struct inquiry_comm *comm, uint64_t last);
 
-/* One wait's questions. Zero-initialise. */
-struct inquiry_turn {
-    int64_t next_ns;
-    int step;
-};
 /* A wait goes on since `since_ns`, for the given members: asks what is due. Returns when it wants
  * to be called again. `mine`: the call that waits; of sends and receives its sequence is 0. */
 int64_t inquiry_wait(struct inquiry_comm *comm, struct inquiry_turn *turn,

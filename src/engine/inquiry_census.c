@@ -103,7 +103,7 @@ static size_t add_group(rota_error *record, size_t at, const bool *marked, int n
     }
     at = inquiry_add(record->message, 320, at, "%s", at > 0 ? "; " : "");
     at = inquiry_add_ranks(record->message, 320, at, marked, nmembers);
-    return inquiry_add(record->message, 320, at, " %s %s", did, call);
+    return inquiry_add(record->message, 320, at, " %s%s%s", did, call[0] != '\0' ? " " : "", call);
 }
 
 static void fill_record(const struct inquiry_comm *comm, const struct groups *groups, bool *marked,

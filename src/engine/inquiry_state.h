@@ -30,7 +30,7 @@ enum inquiry_state {
     INQUIRY_UNKNOWN,   /* it has no such communicator, perhaps not yet */
     INQUIRY_DESTROYED, /* it had; the last call has the number in call.sequence */
     INQUIRY_CALLED,    /* `call` is its call of that number */
-    INQUIRY_PASSED,    /* it has called it, so long ago that it does not know what */
+    INQUIRY_PASSED,    /* it has called it, but does not know what */
     INQUIRY_NOT_CALLED /* `call` is its last one there */
 };
 

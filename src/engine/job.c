@@ -7,6 +7,7 @@
 #include "engine/collective.h"
 #include "engine/comm.h"
 #include "engine/executor.h"
+#include "engine/failure.h"
 #include "engine/persistent.h"
 #include "engine/progress.h"
 #include "engine/recorder.h"
@@ -111,20 +112,15 @@ static int accept_admissions(struct job *job) {
 
 /* Turns between two looks at the clock. */
 #define SCAN_TURNS 64
-/* How long deadlines may go unlooked at, when none is nearer. */
-#define SCAN_NS 100000000
 
 static void scan_deadlines(struct job *job) {
     int64_t now = clock_now_ns();
-    if (now < job->next_scan_ns)
+    if (now < atomic_load_explicit(&job->next_scan_ns, memory_order_relaxed))
         return;
-    job->next_scan_ns = now + SCAN_NS;
+    atomic_store_explicit(&job->next_scan_ns, CLOCK_NEVER, memory_order_relaxed);
     rota_comm *comm;
-    LIST_FOREACH(comm, &job->comms, job_entry) {
-        int64_t next = comm_expire(comm, now);
-        if (next < job->next_scan_ns)
-            job->next_scan_ns = next;
-    }
+    LIST_FOREACH(comm, &job->comms, job_entry)
+    job_scan_by(job, comm_expire(comm, now));
 }
 
 static int poll_requests(struct job *job) {
@@ -144,10 +140,26 @@ static int poll_requests(struct job *job) {
     return events;
 }
 
+void job_drain(struct job *job) {
+    /* Not every turn looks at every socket: so many quiet ones mean that nothing is there. */
+    enum { MOST_TURNS = 10000, QUIET_TURNS = 40 };
+    int quiet = 0;
+    for (int turns = 0; quiet < QUIET_TURNS && turns < MOST_TURNS; turns++) {
+        int events = 0;
+        for (int i = 0; i < job->nactive; i++)
+            events += job->active[i]->ops->progress(job->active[i], 64);
+        if (!TAILQ_EMPTY(&job->polled) || job->foreign_memory)
+            events += poll_requests(job);
+        quiet = events > 0 ? 0 : quiet + 1;
+    }
+}
+
 int job_progress(void *context) {
     enum { BUDGET = 64 };
     struct job *job = context;
     int events = 0;
+    if (atomic_load_explicit(&job->failing, memory_order_acquire))
+        events += failures_apply(job);
     if (atomic_load_explicit(&job->admitted, memory_order_acquire))
         events += accept_admissions(job);
     if (atomic_load_explicit(&job->started, memory_order_relaxed) != NULL)
@@ -178,6 +190,7 @@ void job_after_fork(struct job *job) {
 static bool job_arm(void *context) {
     struct job *job = context;
     bool quiet = !atomic_load_explicit(&job->admitted, memory_order_acquire) &&
+                 !atomic_load_explicit(&job->failing, memory_order_acquire) &&
                  atomic_load_explicit(&job->started, memory_order_relaxed) == NULL;
     for (int i = 0; i < job->nactive && quiet; i++)
         quiet = job->active[i]->ops->arm(job->active[i]);
@@ -412,7 +425,8 @@ static rota_status begin(struct job *job) {
     set_peers(job);
     set_message_bytes(job);
     recorder_joined(job->recorder);
-    return open_domain(job);
+    rota_status status = open_domain(job);
+    return status == ROTA_OK ? failures_open(job) : status;
 }
 
 static struct job *job_new(void) {
@@ -422,6 +436,8 @@ static struct job *job_new(void) {
         return NULL;
     }
     pthread_mutex_init(&job->admissions_lock, NULL);
+    pthread_mutex_init(&job->failures_lock, NULL);
+    atomic_init(&job->next_scan_ns, CLOCK_NEVER);
     job->host.bell.event_fd = -1;
     LIST_INIT(&job->comms);
     TAILQ_INIT(&job->polled);
@@ -527,6 +543,7 @@ rota_status job_open_threads(int nranks, struct job **jobs) {
  */
 
 static void job_close(struct job *job) {
+    failures_close(job);
     progress_forget(job);
     if (job->control_registered)
         control_unregister(&job->control);
@@ -541,6 +558,7 @@ static void job_close(struct job *job) {
         control_release();
     recorder_close(job->recorder, !recorder_has_failed(job->recorder));
     pthread_mutex_destroy(&job->admissions_lock);
+    pthread_mutex_destroy(&job->failures_lock);
     free(job->private_line);
     free(job->records);
     free(job->peers);

@@ -12,6 +12,10 @@
 #define JOB_MAX_TRANSPORTS 6
 
 struct admission; /* a connection that the control thread let in */
+struct agreement;
+struct failure;
+struct inquiry;
+struct liveness;
 struct recorder;
 struct rota_comm;
 
@@ -49,7 +53,15 @@ struct job {
     struct rota_plan *_Atomic started; /* plans whose run is to begin, the last one first */
     _Atomic int background;            /* requests that the progress thread must serve */
     uint64_t operations;
-    int64_t next_scan_ns; /* when deadlines are looked at again */
+    _Atomic int64_t next_scan_ns; /* when deadlines are looked at again */
+    struct liveness *liveness;
+    struct inquiry *inquiry;
+    pthread_mutex_t failures_lock;
+    struct failure *failures;     /* found and not yet taken note of, oldest first; see failure.h */
+    _Atomic bool failing;         /* there are some */
+    struct agreement *agreements; /* that are waited for; with failures_lock held */
+    _Atomic bool is_isolated;
+    char isolated[256]; /* and why */
     uint32_t progress_turns;
     LIST_ENTRY(job) progress_link;
     bool progress_listed;
@@ -70,6 +82,15 @@ void job_after_fork(struct job *job);
 
 /* Moves what can move; called inside the domain. Returns the number of events. */
 int job_progress(void *context);
+
+/* Deadlines are looked at by then. Inside the domain. */
+static inline void job_scan_by(struct job *job, int64_t at_ns) {
+    if (at_ns < atomic_load_explicit(&job->next_scan_ns, memory_order_relaxed))
+        atomic_store_explicit(&job->next_scan_ns, at_ns, memory_order_relaxed);
+}
+
+/* Goes on with what has come already, until nothing moves any more. Inside the domain. */
+void job_drain(struct job *job);
 
 /* Whether ranks a and b are on one host and both have a transport. */
 bool job_same_host(const struct job *job, int a, int b);

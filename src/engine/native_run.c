@@ -5,6 +5,7 @@
 #include "base/probe.h"
 #include "engine/collective.h"
 #include "engine/executor.h"
+#include "engine/failure.h"
 #include "engine/record_calls.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,13 +46,45 @@ bool native_connect(rota_comm *comm) {
 struct native_pause {
     struct native_wait wait; /* first */
     rota_comm *comm;
+    const struct call_args *args;
+    const struct native_call *call;
+    const char *label;
     int64_t timeout_ms;
     int64_t started_ns, deadline_ns; /* from the first pause on; 0 before */
+    int64_t look_ns;                 /* when peers are asked again */
     struct domain_wait turns;
     struct record_call *line; /* the call in the recorder */
-    int noted; /* member that the last pause waited for, or -1 */
+    rota_request *request;    /* the call as a request, once it has waited for long */
+    int noted;                /* member that the last pause waited for, or -1 */
     bool expired;
 };
+
+/* The call as a request, for what asks, tells and raises; NULL without memory. */
+static rota_request *request_of(struct native_pause *pause) {
+    rota_request *request = pause->request;
+    if (request != NULL || (request = calloc(1, sizeof(*request))) == NULL)
+        return request;
+    request->comm = pause->comm;
+    request->job = pause->comm->job;
+    request->args = *pause->args;
+    request->sequence = pause->call->sequence;
+    request->fingerprint = pause->call->fingerprint;
+    request->started_ns = pause->started_ns != 0 ? pause->started_ns : clock_now_ns();
+    request->deadline_ns = pause->started_ns != 0 ? pause->deadline_ns : CLOCK_NEVER;
+    request->stage = REQUEST_NATIVE;
+    if (pause->label != NULL)
+        snprintf(request->label, sizeof(request->label), "%s", pause->label);
+    pause->request = request;
+    return request;
+}
+
+/* A wait that has lasted asks whom it waits for. */
+static void look(struct native_pause *pause, int64_t now) {
+    rota_request *request = request_of(pause);
+    int member = pause->wait.waiting_for;
+    if (request != NULL)
+        pause->look_ns = failure_wait(request, &member, member >= 0, now);
+}
 
 /* Waits of a blocking call: only forms that have polled for a while in vain come here, so the clock
  * costs nothing that matters. */
@@ -65,11 +98,19 @@ static bool native_pause(struct native_wait *wait, bool (*ready)(const void *arg
     if (pause->started_ns == 0) {
         pause->started_ns = began;
         pause->deadline_ns = clock_deadline(pause->timeout_ms);
+        int64_t soon = (pause->deadline_ns - began) / 2;
+        pause->look_ns = began + (soon < INQUIRY_FIRST_NS ? soon : INQUIRY_FIRST_NS);
     }
     record_waiting(comm->recorded_calls, pause->line, wait->waiting_for);
-    domain_pause(&comm->job->domain, &pause->turns, ready, arg, pause->deadline_ns);
+    if (began >= pause->look_ns)
+        look(pause, began);
+    int64_t until = pause->look_ns < pause->deadline_ns ? pause->look_ns : pause->deadline_ns;
+    domain_pause(&comm->job->domain, &pause->turns, ready, arg, until);
     int64_t now = clock_now_ns();
     skew_add(skew_of(comm), wait->waiting_for, now - began, wait->waiting_for != pause->noted);
+    /* Who is waited for only now, and news of those who were asked. */
+    if (pause->request != NULL && now > began)
+        pause->look_ns = now;
     pause->noted = wait->waiting_for;
     if (atomic_load_explicit(&comm->job->has_callbacks, memory_order_relaxed))
         job_run_callbacks(comm->job);
@@ -89,70 +130,71 @@ static bool native_no_pause(struct native_wait *wait, bool (*ready)(const void *
     return false;
 }
 
-/* Outside the domain: ends the communicator after a native call that did not finish. */
-static rota_status native_failed(rota_comm *comm, const rota_request *request,
-                                 const struct native_result *result, int waiting_for,
-                                 bool expired) {
-    rota_status status = (rota_status)atomic_load_explicit(&comm->status, memory_order_acquire);
-    if (status != ROTA_OK) /* aborted, or failed by somebody else */
-        return error_raise(status, "%s", comm->record.message);
-    if (result->outcome == NATIVE_MISMATCH)
-        status = request_raise(request, ROTA_ERR_MISMATCH, result->peer,
-                               "rank %d is in another call: its fingerprint %016llx is not this "
-                               "one's %016llx (operation, count, type, operator, root must agree)",
-                               result->peer, (unsigned long long)result->peer_fingerprint,
-                               (unsigned long long)request->fingerprint);
-    else if (result->outcome == NATIVE_CLOSED)
-        status = request_raise(request, ROTA_ERR_PEER, result->peer,
-                               "rank %d left the communicator", result->peer);
-    else if (expired)
-        status = request_raise(request, ROTA_ERR_TIMEOUT, waiting_for, "waited %lld ms for rank %d",
-                               (long long)((clock_now_ns() - request->started_ns) / 1000000),
-                               waiting_for);
-    else
-        status = request_raise(request, ROTA_ERR_INTERNAL, waiting_for, "native form stopped");
-    if (status == ROTA_ERR_TIMEOUT)
-        error_add_culprit(error_record(), waiting_for);
-    return status;
+/* Inside the domain: a native call did not finish, and nothing else has ended the communicator:
+ * ends it, or holds it until it is known what happened. */
+static void native_failed(rota_request *request, const struct native_result *result,
+                          int waiting_for, bool expired) {
+    rota_comm *comm = request->comm;
+    if (result->outcome == NATIVE_MISMATCH) {
+        request_raise(request, ROTA_ERR_MISMATCH, result->peer,
+                      "rank %d is in another call: its fingerprint %016llx is not this one's "
+                      "%016llx (operation, count, type, operator, root must agree)",
+                      result->peer, (unsigned long long)result->peer_fingerprint,
+                      (unsigned long long)request->fingerprint);
+        failure_mismatch(request);
+    } else if (result->outcome == NATIVE_CLOSED) {
+        request_raise(request, ROTA_ERR_PEER, result->peer, "rank %d left the communicator",
+                      result->peer);
+        error_add_culprit(error_record(), result->peer);
+        comm_fail(comm, error_record());
+    } else if (expired) {
+        failure_expire(request, &waiting_for, waiting_for >= 0);
+    } else {
+        request_raise(request, ROTA_ERR_INTERNAL, waiting_for, "native form stopped");
+        comm_fail(comm, error_record());
+    }
 }
 
-static void request_of_call(rota_request *request, rota_comm *comm, const struct call_args *args,
-                            const struct native_call *native, int64_t started_ns) {
-    request->comm = comm;
-    request->job = comm->job;
-    request->args = *args;
-    request->sequence = native->sequence;
-    request->fingerprint = native->fingerprint;
-    request->started_ns = started_ns;
+static bool has_failed(const void *arg) {
+    const rota_comm *comm = arg;
+    return atomic_load_explicit(&comm->status, memory_order_acquire) != ROTA_OK;
 }
 
-/* Slow end of native_run: describes what happened and ends the communicator. */
-static rota_status native_give_up(rota_comm *comm, const struct call_args *args,
-                                  const struct native_call *native,
-                                  const struct native_result *result,
-                                  const struct native_pause *pause, const char *label) {
-    rota_request *request = calloc(1, sizeof(*request));
+/* Slow end of native_run: ends the communicator and gets to know why it has ended. */
+static rota_status native_give_up(struct native_pause *pause, const struct native_result *result) {
+    rota_comm *comm = pause->comm;
+    struct domain *domain = &comm->job->domain;
+    rota_request *request = request_of(pause);
+    domain_enter(domain);
     if (request == NULL)
-        return error_raise(ROTA_ERR_MEMORY, "out of memory for an error record");
-    request_of_call(request, comm, args, native,
-                    pause->started_ns != 0 ? pause->started_ns : clock_now_ns());
-    if (label != NULL)
-        snprintf(request->label, sizeof(request->label), "%s", label);
-    domain_enter(&comm->job->domain);
-    int stray = pause->expired ? executor_stray(comm->executor, native->sequence, 0, true) : -1;
-    rota_status status =
-        stray >= 0 ? collective_raise_stray(request, stray)
-                   : native_failed(comm, request, result, pause->wait.waiting_for, pause->expired);
-    comm_fail(comm, error_record());
-    domain_leave(&comm->job->domain);
-    free(request);
-    return status;
+        error_raise(ROTA_ERR_MEMORY, "out of memory for an error record");
+    if (!has_failed(comm) && request == NULL)
+        comm_fail(comm, error_record());
+    else if (!has_failed(comm))
+        native_failed(request, result, pause->wait.waiting_for, pause->expired);
+    domain_leave(domain);
+    struct domain_wait turns = {0};
+    while (!has_failed(comm)) { /* held, for a bounded time */
+        int64_t until = atomic_load_explicit(&comm->job->next_scan_ns, memory_order_relaxed);
+        domain_pause(domain, &turns, has_failed, comm, until);
+    }
+    domain_enter(domain);
+    if (comm->bare && request != NULL) {
+        request_raise_found(request, &comm->record);
+        comm->record = *error_record();
+        comm->bare = false;
+    }
+    *error_record() = comm->record;
+    domain_leave(domain);
+    return (rota_status)atomic_load_explicit(&comm->status, memory_order_relaxed);
 }
 
 rota_status native_run(rota_comm *comm, const struct call_args *args,
-                              const struct native_form *form, const struct reduce_spec *spec,
-                              size_t bytes, const rota_call *call) {
-    int64_t timeout_ms = call != NULL && call->timeout_ms > 0 ? call->timeout_ms : comm->timeout_ms;
+                       const struct native_form *form, const struct reduce_spec *spec, size_t bytes,
+                       const rota_call *call) {
+    int64_t timeout_ms = call != NULL && call->timeout_ms > 0
+                             ? call->timeout_ms
+                             : atomic_load_explicit(&comm->timeout_ms, memory_order_relaxed);
     struct native_call native = {.kind = args->kind,
                                  .count = args->count,
                                  .bytes = bytes,
@@ -165,6 +207,10 @@ rota_status native_run(rota_comm *comm, const struct call_args *args,
     struct native_pause pause;
     pause.wait = (struct native_wait){.pause = native_pause};
     pause.comm = comm;
+    pause.args = args;
+    pause.call = &native;
+    pause.label = call != NULL ? call->label : NULL;
+    pause.request = NULL;
     pause.turns = (struct domain_wait){0};
     pause.noted = -1;
     pause.expired = false;
@@ -180,14 +226,16 @@ rota_status native_run(rota_comm *comm, const struct call_args *args,
     } else {
         pause.line = NULL;
     }
+    failure_call_begins(comm);
     struct native_result result =
         comm->native_ops->advance(comm->native, form, &native, &pause.wait);
     rota_status status = ROTA_OK;
     if (__builtin_expect(result.outcome != NATIVE_DONE, 0))
-        status =
-            native_give_up(comm, args, &native, &result, &pause, call != NULL ? call->label : NULL);
+        status = native_give_up(&pause, &result);
     else
         comm_note_native(comm, args->kind, (result.form != NULL ? result.form : form)->name);
+    if (__builtin_expect(pause.request != NULL, 0))
+        free(pause.request);
     record_end(pause.line, status);
     PROBE3(collective_end, (int)args->kind, native.sequence, (int)status);
     return status;
@@ -230,9 +278,8 @@ bool native_advance(rota_request *request) {
         request_poll(request, false);
         request_end(request, ROTA_OK);
     } else {
-        native_failed(comm, request, &result, wait.waiting_for, false);
-        comm_fail(comm, error_record());
+        request_poll(request, false);
+        native_failed(request, &result, wait.waiting_for, false);
     }
     return true;
 }
-

@@ -1,4 +1,5 @@
-/* Collectives that a native form runs. Which calls those are depends only on what all ranks know. */
+/* Collectives that a native form runs. Which calls those are depends only on what all ranks know.
+ */
 #ifndef ENGINE_NATIVE_RUN_H
 #define ENGINE_NATIVE_RUN_H
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "engine/comm.h"
+#include "engine/failure.h"
 #include <stdlib.h>
 #include <string.h>
 #include <uthash.h>
@@ -487,11 +488,12 @@ static void lane_failed(struct link *link) {
         request = TAILQ_FIRST(&lane->recvs);
     if (request == NULL)
         return;
-    struct endpoint *endpoint = &link->job->endpoints[link->peer];
-    request_raise(request, ROTA_ERR_PEER, lane->name.peer, "lost rank %d: %s", lane->name.peer,
-                  endpoint->evidence);
-    error_record()->system_error = endpoint->system_error;
-    fail_request(request);
+    /* What came before is taken first; the receive that finds no more comes back here. */
+    struct transport_header header;
+    if (request->args.kind == ROTA_KIND_RECV && link->stream != NULL &&
+        link->transport->ops->pending(link->transport, link->stream, &header))
+        return;
+    failure_link(request, link, lane->name.peer);
 }
 
 void p2p_cancel_all(struct p2p_table *table) {

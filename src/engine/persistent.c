@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "engine/collective.h"
+#include "engine/failure.h"
 #include "engine/numerics.h"
 #include "engine/progress.h"
 #include "engine/record_calls.h"
@@ -101,8 +102,9 @@ void persistent_start(rota_plan *plan, const void *send, void *recv) {
     plan->recv = recv;
     /* Here and not when the run begins, since waiters read the deadline outside the domain. */
     plan->request->started_ns = clock_now_ns();
-    plan->request->deadline_ns =
-        clock_deadline(plan->timeout_ms > 0 ? plan->timeout_ms : comm->timeout_ms);
+    plan->request->deadline_ns = clock_deadline(
+        plan->timeout_ms > 0 ? plan->timeout_ms
+                             : atomic_load_explicit(&comm->timeout_ms, memory_order_relaxed));
     if (sched_kind_collective(plan->request->args.kind))
         atomic_fetch_add_explicit(&comm->outstanding, 1, memory_order_relaxed);
     plan->next = atomic_load_explicit(&job->started, memory_order_relaxed);
@@ -126,15 +128,16 @@ static void begin(rota_plan *plan) {
     request->native_waits_for = -1;
     request->p2p = (struct p2p_state){0};
     request->may_be_native = plan->may_be_native;
-    LIST_INSERT_HEAD(&comm->requests, request, comm_entry);
-    if (request->deadline_ns < comm->job->next_scan_ns)
-        comm->job->next_scan_ns = request->deadline_ns;
+    request->turn = (struct inquiry_turn){0};
+    request->asked_last = false;
+    request_watch(request);
     rota_status status = (rota_status)atomic_load_explicit(&comm->status, memory_order_relaxed);
     if (collective) {
         request->sequence = ++comm->sequence;
         request->queued = true;
         TAILQ_INSERT_TAIL(&comm->queue, request, queue_entry);
         record_request(request);
+        failure_call_begins(comm);
     }
     if (status != ROTA_OK) {
         *error_record() = comm->record;

@@ -3,12 +3,39 @@
 #include "base/probe.h"
 #include "engine/collective.h"
 #include "engine/comm.h"
+#include "engine/executor.h"
+#include "engine/inquiry.h"
 #include "engine/progress.h"
 #include "engine/record_calls.h"
 #include "engine/staging.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+void request_watch(rota_request *request) {
+    int64_t first = request->started_ns + INQUIRY_FIRST_NS;
+    LIST_INSERT_HEAD(&request->comm->requests, request, comm_entry);
+    job_scan_by(request->job, first < request->deadline_ns ? first : request->deadline_ns);
+}
+
+int request_awaited(const rota_request *request, int *members, int max) {
+    const rota_comm *comm = request->comm;
+    if (!sched_kind_collective(request->args.kind)) {
+        members[0] = request->args.root;
+        return request->args.root >= 0;
+    }
+    /* One in the queue waits for what the head waits for. */
+    const rota_request *head = TAILQ_FIRST(&comm->queue);
+    if (head == NULL)
+        return 0;
+    if (head->stage == REQUEST_RUNNING)
+        return executor_awaited(comm->executor, members, max);
+    int member = head->stage == REQUEST_NATIVE       ? head->native_waits_for
+                 : head->stage == REQUEST_CONNECTING ? comm->native_ops->group_missing(comm->native)
+                                                     : -1;
+    members[0] = member;
+    return member >= 0;
+}
 
 rota_request *request_create(rota_comm *comm, const struct call_args *args, const rota_call *call) {
     rota_request *request = calloc(1, sizeof(*request));
@@ -22,7 +49,7 @@ rota_request *request_create(rota_comm *comm, const struct call_args *args, cons
     request->args = *args;
     request->element_size = rota_dtype_size(args->dtype);
     request->started_ns = clock_now_ns();
-    int64_t timeout = comm->timeout_ms;
+    int64_t timeout = atomic_load_explicit(&comm->timeout_ms, memory_order_relaxed);
     if (call != NULL) {
         timeout = call->timeout_ms > 0 ? call->timeout_ms : timeout;
         request->done_fn = call->done;
@@ -34,9 +61,7 @@ rota_request *request_create(rota_comm *comm, const struct call_args *args, cons
     request->record = (rota_error)ROTA_ERROR_INIT;
     request->record.peer = -1;
     request->native_waits_for = -1;
-    LIST_INSERT_HEAD(&comm->requests, request, comm_entry);
-    if (request->deadline_ns < comm->job->next_scan_ns)
-        comm->job->next_scan_ns = request->deadline_ns;
+    request_watch(request);
     if (call != NULL && call->request != NULL) {
         request->background = true;
         progress_want(comm->job);
@@ -181,12 +206,14 @@ bool request_wait(rota_request *request, int64_t deadline_ns) {
     struct job *job = request->job;
     struct domain_wait wait = {0};
     struct skew_watch watch = {0};
-    int64_t until = request->deadline_ns < deadline_ns ? request->deadline_ns : deadline_ns;
     bool passed = false;
     /* Partner: the progress thread, which leaves a job with waiters to them. */
     atomic_fetch_add_explicit(&job->domain.waiters, 1, memory_order_relaxed);
     while (!passed && !is_done(request)) {
         skew_watch_pause(&watch, request, &wait);
+        int64_t scan = atomic_load_explicit(&job->next_scan_ns, memory_order_relaxed);
+        int64_t until = request->deadline_ns < deadline_ns ? request->deadline_ns : deadline_ns;
+        until = scan < until ? scan : until;
         domain_pause(&job->domain, &wait, is_done, request, until);
         job_run_callbacks(job);
         passed = deadline_ns != CLOCK_NEVER && clock_passed(deadline_ns);
@@ -232,6 +259,8 @@ int request_wait_any(rota_request *const *requests, int count, int64_t deadline_
         int64_t until = deadline_ns;
         for (int i = 0; i < count; i++)
             until = requests[i]->deadline_ns < until ? requests[i]->deadline_ns : until;
+        int64_t scan = atomic_load_explicit(&job->next_scan_ns, memory_order_relaxed);
+        until = scan < until ? scan : until;
         if (elsewhere && clock_now_ns() + brief_ns < until)
             until = clock_now_ns() + brief_ns;
         domain_pause(&job->domain, &wait, any_done, &several, until);
@@ -337,4 +366,25 @@ rota_status request_raise(const rota_request *request, rota_status status, int p
     record->waited_ms = (uint64_t)((clock_now_ns() - request->started_ns) / 1000000);
     snprintf(record->comm_name, sizeof(record->comm_name), "%s", request->comm->name);
     return status;
+}
+
+rota_status request_raise_found(const rota_request *request, const rota_error *record) {
+    const rota_error found = *record;
+    long long waited = (long long)((clock_now_ns() - request->started_ns) / 1000000);
+    if (found.status == ROTA_ERR_TIMEOUT || found.status == ROTA_ERR_PEER)
+        request_raise(request, found.status, found.peer, "after %lld ms: %s", waited,
+                      found.message);
+    else
+        request_raise(request, found.status, found.peer, "%s", found.message);
+    rota_error *raised = error_record();
+    raised->culprit_count = found.culprit_count;
+    for (int i = 0; i < found.culprit_count; i++)
+        raised->culprits[i] = found.culprits[i];
+    raised->system_error = found.system_error;
+    raised->epoch = found.epoch;
+    snprintf(raised->address, sizeof(raised->address), "%s", found.address);
+    raised->group_count = found.group_count;
+    for (int i = 0; i < ROTA_ERROR_MAX_GROUPS; i++)
+        raised->groups[i] = found.groups[i];
+    return found.status;
 }

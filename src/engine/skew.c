@@ -51,25 +51,6 @@ void skew_add(struct skew *skew, int peer, int64_t ns, bool fresh) {
         atomic_fetch_add_explicit(&entry->waits, 1, memory_order_relaxed);
 }
 
-/* Inside the domain: the peers that a request which has not ended waits for. */
-static int awaited_peers(const rota_request *request, int *peers) {
-    const rota_comm *comm = request->comm;
-    if (!sched_kind_collective(request->args.kind)) {
-        peers[0] = request->args.root;
-        return request->args.root >= 0;
-    }
-    /* One in the queue waits for what the head waits for. */
-    const rota_request *head = TAILQ_FIRST(&comm->queue);
-    if (head == NULL)
-        return 0;
-    if (head->stage == REQUEST_NATIVE) {
-        peers[0] = head->native_waits_for;
-        return head->native_waits_for >= 0;
-    }
-    return head->stage == REQUEST_RUNNING ? executor_awaited(comm->executor, peers, SKEW_MAX_PEERS)
-                                          : 0;
-}
-
 /* Charges the time since the last sample. A wire per channel may name a peer more than once: then
  * it gets as many shares. */
 static void charge(struct skew_watch *watch, int64_t now_ns) {
@@ -91,7 +72,7 @@ static void sample(struct skew_watch *watch, rota_request *request) {
     int peers[SKEW_MAX_PEERS], npeers = 0;
     /* One that only stands for others has no elements; its communicator may be gone. */
     if (request->stage != REQUEST_ENDED && request->element_size > 0) {
-        npeers = awaited_peers(request, peers);
+        npeers = request_awaited(request, peers, SKEW_MAX_PEERS);
         record_request_waits(request, npeers > 0 ? peers[0] : -1);
         if (watch->skew == NULL && npeers > 0) {
             watch->skew = skew_of(request->comm);

@@ -8,6 +8,7 @@
 
 #define T_MS 250
 #define LATE_MS (T_MS + 2000)
+#define EARLY_MS 100
 #define NUMBERS 40000 /* more than native forms and single slices take */
 
 struct outcome {
@@ -87,7 +88,9 @@ static void check_contradiction(struct contradiction *test, int nranks) {
         CHECK(outcome->status != ROTA_OK, "%s: rank %d succeeded", test->name, r);
         CHECK(outcome->took_ms < LATE_MS, "%s: rank %d took %lld ms", test->name, r,
               (long long)outcome->took_ms);
-        CHECK(outcome->error.status == outcome->status && outcome->error.message[0] != '\0',
+        /* Who comes late may find that the others have ended the communicator already. */
+        CHECK((outcome->error.status == outcome->status || outcome->status == ROTA_ERR_STATE) &&
+                  outcome->error.message[0] != '\0',
               "%s: rank %d got %s but its communicator says %s", test->name, r,
               rota_status_name(outcome->status), rota_status_name(outcome->error.status));
         if (outcome->status == ROTA_ERR_MISMATCH)
@@ -198,12 +201,14 @@ static void absent_body(const struct rank *rank) {
         CHECK_STATUS(rota_all_reduce(in, out, count, ROTA_FLOAT32, ROTA_MAX, rank->comm, &call),
                      ROTA_ERR_TIMEOUT);
         int64_t took = now_ms() - began;
-        CHECK(took >= T_MS - 1 && took < LATE_MS, "took %lld ms", (long long)took);
+        /* The other rank's deadline ends it too, and may be a little earlier. */
+        CHECK(took >= T_MS - EARLY_MS && took < LATE_MS, "took %lld ms", (long long)took);
         rota_error error = ROTA_ERROR_INIT;
         CHECK_OK(rota_comm_error(rank->comm, &error));
         CHECK(error.status == ROTA_ERR_TIMEOUT && error.kind == ROTA_KIND_ALL_REDUCE, "%d %d",
               (int)error.status, error.kind);
-        CHECK(error.sequence == 3 && error.waited_ms >= T_MS - 1 && error.waited_ms < LATE_MS,
+        CHECK(error.sequence == 3 && error.waited_ms >= T_MS - EARLY_MS &&
+                  error.waited_ms < LATE_MS,
               "sequence %llu, waited %llu", (unsigned long long)error.sequence,
               (unsigned long long)error.waited_ms);
         CHECK(error.peer >= 0 && error.culprit_count > 0 && error.culprits[0] == error.peer,
@@ -318,9 +323,9 @@ static void *blocked_call(void *arg) {
     atomic_fetch_add(&test->blocked, 1);
     rota_status status =
         rota_all_reduce(in, out, test->count, ROTA_INT32, ROTA_SUM, rank->comm, NULL);
-    /* Whose peer is destroyed first may hear of that before it is destroyed itself. */
-    CHECK(status == ROTA_ERR_ABORTED || (test->destroy && status == ROTA_ERR_PEER), "%s: %s",
-          rota_status_name(status), last_error()->message);
+    /* Whose peer ends first may hear of that before it is ended itself. */
+    CHECK(status == ROTA_ERR_ABORTED || status == ROTA_ERR_PEER, "%s: %s", rota_status_name(status),
+          last_error()->message);
     free(in);
     free(out);
     return NULL;

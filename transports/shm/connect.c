@@ -380,3 +380,25 @@ int shm_connect_progress(struct shm *shm) {
     }
     return events;
 }
+
+bool shm_peer_gone(struct transport *transport, int rank, bool left, const char *text) {
+    struct shm *shm = shm_of(transport);
+    struct shm_peer *peer = shm->peers[rank];
+    (void)left, (void)text;
+    /* No connection is made any more, and groups do not wait for it. */
+    uint8_t before =
+        atomic_exchange_explicit(&shm->states[rank], SHM_PEER_GIVEN_UP, memory_order_acq_rel);
+    if (!peer || peer->failed)
+        return true;
+    /* Its memory stays mapped: groups and messages still refer to it. */
+    connecting_remove(shm, peer);
+    dial_drop(shm, peer);
+    socket_drop(shm, peer);
+    if (before != SHM_PEER_ESTABLISHED)
+        return true;
+    while (shm_peer_read(shm, peer, SHM_FIFO_ENTRIES) > 0)
+        ;
+    peer->failed = true;
+    shm_peer_drop(shm, peer);
+    return true;
+}

@@ -73,8 +73,8 @@ static bool notes_write(struct transport_stream *stream) {
 
 void shm_note(struct shm *shm, struct transport_stream *stream) {
     struct shm_peer *peer = stream->peer;
-    if (stream->notes_back)
-        return; /* waits already */
+    if (stream->notes_back || peer->failed)
+        return; /* waits already, or nobody will read it */
     if (notes_write(stream)) {
         ring(peer);
         return;
@@ -160,13 +160,16 @@ static bool harvest_peer(struct shm *shm, struct shm_peer *peer) {
 bool shm_harvest(struct shm *shm) {
     bool any = false;
     for (int i = 0; i < shm->nconnected; i++)
-        any |= harvest_peer(shm, shm->connected[i]);
+        if (!shm->connected[i]->failed)
+            any |= harvest_peer(shm, shm->connected[i]);
     return any;
 }
 
 bool shm_room_came(const struct shm *shm) {
     for (int i = 0; i < shm->nconnected; i++) {
         const struct shm_peer *peer = shm->connected[i];
+        if (peer->failed)
+            continue;
         if (shm->waiting &&
             atomic_load_explicit(&peer->in->ack.released, memory_order_acquire) != peer->harvested)
             return true;
@@ -204,7 +207,8 @@ static void waiting_add(struct shm *shm, struct transport_stream *stream) {
 void shm_update_wanted(struct shm *shm) {
     uint32_t wanted = shm->waiting != NULL;
     for (int i = 0; i < shm->nconnected && !wanted; i++)
-        wanted = shm->connected[i]->notes || shm->connected[i]->ready;
+        wanted =
+            !shm->connected[i]->failed && (shm->connected[i]->notes || shm->connected[i]->ready);
     _Atomic uint32_t *word = &shm->arena.head->room.wanted;
     /* Ordered before a later sleep by doorbell_arm; partner: ring_for_room. */
     if (atomic_load_explicit(word, memory_order_relaxed) != wanted)
@@ -380,6 +384,11 @@ void shm_commit(struct transport *transport, struct transport_stream *stream,
         if (!stream->reserved)
             stream->reserved_tail = &stream->reserved;
         outgoing->next = NULL;
+        if (peer->failed) {
+            slot_free(shm, outgoing->slot);
+            outgoing_put(shm, outgoing);
+            continue;
+        }
         if (!peer->ready && message_write(shm, peer, outgoing)) {
             outgoing_put(shm, outgoing);
             wrote = true;
@@ -404,4 +413,23 @@ void shm_stream_stop_sending(struct shm *shm, struct transport_stream *stream) {
     waiting_remove(stream);
     notes_remove(stream);
     shm_update_wanted(shm);
+}
+
+void shm_peer_drop(struct shm *shm, struct shm_peer *peer) {
+    while (peer->ready) {
+        struct shm_outgoing *outgoing = peer->ready;
+        peer->ready = outgoing->next;
+        slot_free(shm, outgoing->slot);
+        outgoing_put(shm, outgoing);
+    }
+    peer->ready_tail = &peer->ready;
+    while (peer->notes)
+        notes_remove(peer->notes);
+    /* Slots of messages that are reserved only go with their stream, or when they are committed. */
+    for (int32_t slot = 0; slot < SHM_SLOTS; slot++)
+        if (shm->slots[slot].holder == peer->rank && shm->slots[slot].published)
+            slot_free(shm, slot);
+    /* Who waits for credit of the peer hears that there is none, and who waits for slots that there
+     * are some. */
+    shm_wake_waiting(shm);
 }

@@ -212,5 +212,6 @@ const struct transport_ops transport_shm = {
     .disarm = shm_disarm,
     .descriptor = shm_descriptor,
     .quiesce = shm_quiesce,
+    .peer_gone = shm_peer_gone,
     .native = &shm_native,
 };

@@ -187,6 +187,7 @@ void shm_accept(struct transport *transport, int rank, int socket, const int *de
 /* Advances connections; returns how many events happened. */
 int shm_connect_progress(struct shm *shm);
 void shm_peer_free(struct shm *shm, struct shm_peer *peer);
+bool shm_peer_gone(struct transport *transport, int rank, bool left, const char *text);
 
 /* -- stream.c -------------------------------------------------------------------------------- */
 rota_status shm_stream_open(struct transport *transport, int rank, const struct transport_key *key,
@@ -224,6 +225,8 @@ void shm_stream_wake(struct shm *shm, struct transport_stream *stream);
 /* Drops what is reserved; takes the stream out of all lists. */
 void shm_stream_stop_sending(struct shm *shm, struct transport_stream *stream);
 void shm_update_wanted(struct shm *shm);
+/* The peer will read nothing any more: takes back what it holds, and lets its senders go. */
+void shm_peer_drop(struct shm *shm, struct shm_peer *peer);
 
 /* -- native.c -------------------------------------------------------------------------------- */
 extern const struct transport_native_ops shm_native;

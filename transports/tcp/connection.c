@@ -581,6 +581,26 @@ void tcp_report_broken(struct tcp_transport *tcp) {
     }
 }
 
+bool tcp_peer_gone(struct transport *transport, int peer, bool left, const char *text) {
+    struct tcp_transport *tcp = tcp_of(transport);
+    struct tcp_connection *connection = tcp->connections[peer];
+    if (left && connection && connection->got_init)
+        return false; /* what it sent, and that it left, comes by the connection */
+    if (!connection)
+        return true;
+    connection->wanted = false;
+    connection->due_ns = CLOCK_NEVER;
+    dial_drop(connection);
+    (void)(state_move(tcp, peer, TCP_DIALING, TCP_GIVEN_UP) ||
+           state_move(tcp, peer, TCP_WAITING, TCP_GIVEN_UP));
+    if (connection->fd >= 0) {
+        tcp->budget = INT32_MAX;
+        tcp_receive(connection); /* what it sent before counts */
+        tcp_break(connection, 0, "%s", text);
+    }
+    return true;
+}
+
 void tcp_connection_free(struct tcp_connection *connection) {
     struct transport_stream *stream, *next;
     dial_drop(connection);

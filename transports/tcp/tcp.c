@@ -273,5 +273,6 @@ const struct transport_ops transport_tcp = {
     .disarm = tcp_disarm,
     .descriptor = tcp_descriptor,
     .quiesce = tcp_quiesce,
+    .peer_gone = tcp_peer_gone,
     .trouble = tcp_trouble,
 };

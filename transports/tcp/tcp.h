@@ -282,6 +282,7 @@ static inline uint32_t tcp_charge(uint64_t length) {
 /* -- connection.c -- */
 void tcp_connect(struct transport *transport, int peer);
 bool tcp_admit(struct transport *transport, int peer);
+bool tcp_peer_gone(struct transport *transport, int peer, bool left, const char *text);
 bool tcp_gave_up(struct transport *transport, int peer);
 void tcp_accept(struct transport *transport, int peer, int socket, const int *descriptors,
                 int ndescriptors);

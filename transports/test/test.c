@@ -421,6 +421,12 @@ static void test_stream_close(struct transport *transport, struct transport_stre
     free(stream);
 }
 
+static bool test_peer_gone(struct transport *transport, int peer, bool left, const char *text) {
+    struct test_transport *test = test_of(transport);
+    return test->below->ops->peer_gone == NULL ||
+           test->below->ops->peer_gone(test->below, peer, left, text);
+}
+
 static void test_quiesce(struct transport *transport, struct transport_stream *stream) {
     struct test_transport *test = test_of(transport);
     test->below->ops->quiesce(test->below, stream->below);
@@ -588,4 +594,5 @@ const struct transport_ops transport_test = {
     .disarm = test_disarm,
     .descriptor = test_descriptor,
     .quiesce = test_quiesce,
+    .peer_gone = test_peer_gone,
 };
