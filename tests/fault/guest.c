@@ -360,6 +360,34 @@ static void C92_forks_and_programs(void) {
     }
 }
 
+/* A child may have a job of its own, with a progress thread of its own. */
+static int join_in_child(void) {
+    rota_comm *comms[2];
+    rota_request *requests[2];
+    int32_t in[2] = {3, 4}, out[2] = {0};
+    if (rota_init_threads(2, comms, NULL) != ROTA_OK)
+        return 4;
+    for (int i = 0; i < 50; i++) {
+        for (int r = 0; r < 2; r++) {
+            rota_call call = ROTA_CALL_INIT;
+            call.request = &requests[r];
+            call.timeout_ms = 5000;
+            if (rota_all_reduce(&in[r], &out[r], 1, ROTA_INT32, ROTA_SUM, comms[r], &call) !=
+                ROTA_OK)
+                return 5;
+        }
+        for (int r = 0; r < 2; r++) {
+            if (rota_request_wait(requests[r], 0) != ROTA_OK || out[r] != 7)
+                return 6;
+            rota_request_free(requests[r]);
+        }
+    }
+    for (int r = 0; r < 2; r++)
+        if (rota_comm_destroy(comms[r]) != ROTA_OK)
+            return 7;
+    return 0;
+}
+
 /* What a child does with what it inherited; its exit status says what went wrong. */
 static int misuse_in_child(struct kit_seat *seat, int way) {
     int32_t in = 1, out = 0;
@@ -375,6 +403,8 @@ static int misuse_in_child(struct kit_seat *seat, int way) {
         status = rota_comm_split(seat->comm, 0, 0, NULL, &comm, NULL);
     else if (way == 3)
         status = rota_barrier(seat->comm, NULL);
+    if (way == 7)
+        return join_in_child();
     if (way < 4 && status == ROTA_OK)
         return 1;
     rota_last_error(&error);
@@ -391,7 +421,7 @@ static rota_status misuse_in_children(struct kit_seat *seat) {
     pthread_t thread;
     void *result = NULL;
     pthread_create(&thread, NULL, sums_in_thread, seat);
-    for (int way = 0; way < 7; way++) {
+    for (int way = 0; way < 8; way++) {
         int status = 0;
         pid_t pid = fork();
         if (pid == 0) {
