@@ -6,6 +6,7 @@
 
 #include <rota/rota.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char command[] = "rota topo";
@@ -137,6 +138,7 @@ int command_topo(int argc, char **argv) {
     cli_arguments_parse(&parser, command, argc, argv, 0, &arguments);
     if (arguments.against != NULL && arguments.format != ROTA_TOPO_TEXT)
         cli_fail(command, "--against prints text: leave --format out");
+    setenv("HWLOC_HIDE_ERRORS", "2", 0); /* hwloc's banners say nothing that our messages do not */
     if (rota_topo_load(arguments.xml, &topo) != ROTA_OK)
         return failed();
     int status = 0;

@@ -52,6 +52,12 @@ double topo_link_speed(enum topo_brand brand, int arch, const char **name, const
     return links[found].gbps;
 }
 
+/* NVIDIA's white papers: 25 GB/s for NVLink 2 to 4, 50 GB/s from Blackwell (PCI ids from 0x2900)
+ * on; NVLink 1 had 20 GB/s and came in pairs. */
+unsigned topo_nvlink_mbps(const struct topo_node *gpu) {
+    return gpu->arch >= 100 || gpu->device >= 0x2900 ? 50000 : 25000;
+}
+
 double topo_cpu_speed(const struct topo_node *cpu, const char **source) {
     size_t i = 0;
     for (; i < sizeof(processors) / sizeof(processors[0]) - 1; i++)

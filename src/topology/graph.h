@@ -134,6 +134,8 @@ int topo_nearest_ports(const struct topo *topo, int gpu, int *ports, rota_path *
 
 /* classes.c: the table of links */
 double topo_link_speed(enum topo_brand brand, int arch, const char **name, const char **source);
+/* Line rate of one NVLink of the GPU in MB/s, as hwloc's matrices count. */
+unsigned topo_nvlink_mbps(const struct topo_node *gpu);
 double topo_cpu_speed(const struct topo_node *cpu, const char **source);
 double topo_pci_speed(double gts, int lanes);
 

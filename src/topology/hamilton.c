@@ -170,14 +170,21 @@ static void reverse(int *path, int from, int to) {
     }
 }
 
-/* One random neighbour of `end` among those at place >= first of the permutation, -1 none. */
+/* A neighbour of `end` among places first ... last - 1 of the permutation, -1 none: one at random
+ * of the lightest, or of all. */
 static int pick(int n, const double *weights, const int *path, int end, int first, int last,
-                uint64_t *state) {
+                bool lightest, uint64_t *state) {
+    const double *row = &weights[(size_t)end * (size_t)n];
     int found = -1, seen = 0;
-    for (int i = first; i < last; i++)
-        if (weights[(size_t)end * (size_t)n + (size_t)path[i]] < HAMILTON_NONE &&
-            next_random(state) % (uint64_t)++seen == 0)
+    for (int i = first; i < last; i++) {
+        double weight = row[path[i]];
+        if (weight >= HAMILTON_NONE || (lightest && found >= 0 && weight > row[path[found]]))
+            continue;
+        if (lightest && found >= 0 && weight < row[path[found]])
+            seen = 0;
+        if (next_random(state) % (uint64_t)++seen == 0)
             found = i;
+    }
     return found;
 }
 
@@ -193,7 +200,7 @@ bool hamilton_any(int n, const double *weights, int most, uint64_t seed, int *cy
         cycle[start] = 0;
         for (int turn = 0; turn < 40 * n; turn++) {
             int end = cycle[length - 1];
-            int next = pick(n, weights, cycle, end, length, n, &seed);
+            int next = pick(n, weights, cycle, end, length, n, next_random(&seed) % 4 > 0, &seed);
             if (next >= 0) {
                 int vertex = cycle[next];
                 cycle[next] = cycle[length];
@@ -208,7 +215,8 @@ bool hamilton_any(int n, const double *weights, int most, uint64_t seed, int *cy
                     return true;
                 break;
             } else {
-                int pivot = length > 2 ? pick(n, weights, cycle, end, 0, length - 2, &seed) : -1;
+                int pivot =
+                    length > 2 ? pick(n, weights, cycle, end, 0, length - 2, false, &seed) : -1;
                 if (pivot < 0)
                     break;
                 reverse(cycle, pivot + 1, length - 1);

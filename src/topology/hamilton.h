@@ -31,7 +31,8 @@ int hamilton_best(struct hamilton *search, const double *weights, int most, int 
  * long as they help. Writes n vertices. Arcs that are not there must have a finite high weight. */
 void hamilton_short(int n, const double *weights, int *cycle);
 /* Up to `most` tries, each from another start, by extending and rotating paths (Posa), to find any
- * cycle on arcs with weight below HAMILTON_NONE. Deterministic. False when none was found. */
+ * cycle on arcs with weight below HAMILTON_NONE; lighter arcs are preferred. Deterministic. False
+ * when none was found. */
 bool hamilton_any(int n, const double *weights, int most, uint64_t seed, int *cycle);
 
 #endif

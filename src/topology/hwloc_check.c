@@ -56,6 +56,8 @@ static void check_object(struct checking *checking, const char **attributes) {
         need(checking, attributes, type, "cpuset");
     if (strcmp(type, "PU") == 0 || strcmp(type, "NUMANode") == 0)
         need(checking, attributes, type, "os_index");
+    if (checking->version == 2 && (strcmp(type, "Machine") == 0 || strcmp(type, "NUMANode") == 0))
+        need(checking, attributes, type, "nodeset");
     if (strcmp(type, "PCIDev") == 0) {
         need(checking, attributes, type, "pci_busid");
         need(checking, attributes, type, "pci_type");

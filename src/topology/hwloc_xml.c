@@ -104,8 +104,18 @@ static void survey(struct import *import) {
     }
 }
 
-static int numa_of(hwloc_obj_t object) {
-    return object->nodeset == NULL ? -1 : hwloc_bitmap_first(object->nodeset);
+/* The NUMA node of a place: of those in its nodeset, the first whose CPUs are all in the place. A
+ * node without CPUs belongs to everybody's nodeset and to nobody. */
+static int numa_of(hwloc_topology_t hwloc, hwloc_obj_t place) {
+    int first = place->nodeset == NULL ? -1 : hwloc_bitmap_first(place->nodeset);
+    for (hwloc_obj_t node = NULL;
+         (node = hwloc_get_next_obj_by_type(hwloc, HWLOC_OBJ_NUMANODE, node)) != NULL;)
+        if (place->nodeset != NULL && node->cpuset != NULL &&
+            hwloc_bitmap_isset(place->nodeset, node->os_index) &&
+            !hwloc_bitmap_iszero(node->cpuset) &&
+            hwloc_bitmap_isincluded(node->cpuset, place->cpuset))
+            return (int)node->os_index;
+    return first;
 }
 
 /* The node for a place among the CPUs: host, package, and NUMA node below it where the place is
@@ -130,7 +140,7 @@ static int cpu_node(struct import *import, hwloc_obj_t place) {
     int node = topo_add_node(topo, kind, above);
     if (node < 0)
         return -1;
-    topo->nodes[node].numa = numa_of(place);
+    topo->nodes[node].numa = numa_of(import->hwloc, place);
     topo->nodes[node].cpus = hwloc_bitmap_dup(place->cpuset);
     const char *vendor = hwloc_obj_get_info_by_name(package != NULL ? package : place, "CPUVendor");
     topo_copy_text(topo->nodes[node].vendor_name, sizeof(topo->nodes[node].vendor_name), vendor);
@@ -281,7 +291,8 @@ static void import_device(struct import *import, hwloc_obj_t pci, int *node_of_p
     copy_pci(&topo->nodes[node], pci);
     node_of_pci[pci->logical_index] = node;
     hwloc_obj_t place = hwloc_get_non_io_ancestor_obj(import->hwloc, pci);
-    topo->nodes[node].numa = place == NULL || place->parent == NULL ? -1 : numa_of(place);
+    topo->nodes[node].numa =
+        place == NULL || place->parent == NULL ? -1 : numa_of(import->hwloc, place);
     if (kind == TOPO_GPU)
         name_gpu(import, &topo->nodes[node], pci);
     else if (kind == TOPO_NIC)
@@ -299,8 +310,8 @@ static int matrix_node(struct import *import, hwloc_obj_t object, const int *nod
     return hwloc_obj_type_is_normal(object->type) ? cpu_node(import, object) : -1;
 }
 
-/* Bandwidths count links in units of the smallest one off the diagonal (25000 MB/s: one NVLink2).
- * A matrix in which all pairs are alike says nothing of widths. */
+/* Bandwidths count links in units of one NVLink, where all are multiples of that, else of the
+ * smallest one off the diagonal. A matrix in which all pairs are alike says nothing of widths. */
 static void import_links(struct import *import, const char *name, enum topo_brand brand,
                          const int *node_of_pci) {
     struct hwloc_distances_s *matrix;
@@ -318,6 +329,12 @@ static void import_links(struct import *import, const char *name, enum topo_bran
         most = value > most ? value : most;
     }
     import->topo->brand = brand;
+    unsigned nvlink = 0;
+    for (int i = 0; i < import->topo->node_count && nvlink == 0; i++)
+        if (import->topo->nodes[i].kind == TOPO_GPU)
+            nvlink = topo_nvlink_mbps(&import->topo->nodes[i]);
+    if (brand == TOPO_NVLINK && nvlink > 0 && unit % nvlink == 0)
+        unit = nvlink;
     for (unsigned i = 0; i < objects * objects && unit > 0; i++) {
         hwloc_uint64_t links = (matrix->values[i] + unit / 2) / unit;
         int from = i / objects == i % objects

@@ -16,6 +16,8 @@
 
 /* An answer of more hosts than this is not a machine that anybody has in one file. */
 #define MAX_HOSTS 4096
+/* There are 256 buses; much of what is asked of the graph takes time by depth. */
+#define MAX_DEPTH 256
 
 struct target {
     int gpu;
@@ -286,6 +288,10 @@ static void on_start(void *argument, const char *name, const char **attributes) 
         reading->saw_system = strcmp(name, "system") == 0;
         if (!reading->saw_system)
             refuse(reading, "the root element is not <system>");
+    }
+    if (reading->depth > MAX_DEPTH) {
+        refuse(reading, "elements are nested deeper than 256 levels, which PCI cannot be");
+        return;
     }
     if (reading->depth == reading->room) {
         int room = reading->room * 2 + 64;

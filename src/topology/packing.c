@@ -11,17 +11,22 @@
  * row by another amount, so that no pivot stands still. The result is computed from the capacities
  * as they are.
  *
+ * Above HAMILTON_EXACT vertices cheap cycles are found by search, so that the result is good and
+ * nothing is proven: the bound is 0 then.
+ *
  * Whole cycles come from diving: take the cycle with the largest share as whole, lower the
  * capacities, solve again; a choice that lowers the optimum too far is undone. */
 #include "topology/packing.h"
 #include "topology/hamilton.h"
 
 #include <math.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define TINY 1e-9
 #define MAX_PIVOTS 20000
+#define MAX_WORK 1e9 /* rows squared times pivots: a second or so */
 
 struct simplex {
     const struct packing *problem;
@@ -35,6 +40,10 @@ struct simplex {
     int *basic;       /* per row: -1 - row of a slack, else a column */
     int *columns;     /* cycles, n vertices each */
     int column_count, column_room;
+    int *found; /* up to `most` cycles that may enter */
+    double *costs;
+    int most;
+    uint64_t seed; /* of the search, above HAMILTON_EXACT vertices */
 };
 
 static void simplex_free(struct simplex *simplex) {
@@ -46,13 +55,18 @@ static void simplex_free(struct simplex *simplex) {
     free(simplex->weights);
     free(simplex->basic);
     free(simplex->columns);
+    free(simplex->found);
+    free(simplex->costs);
 }
 
 static bool simplex_init(struct simplex *simplex, const struct packing *problem) {
     size_t rows = (size_t)problem->rows, n = (size_t)problem->n;
     *simplex = (struct simplex){.problem = problem, .rows = problem->rows, .n = problem->n};
-    if (!hamilton_init(&simplex->search, problem->n))
+    if (problem->n <= HAMILTON_EXACT && !hamilton_init(&simplex->search, problem->n))
         return false;
+    simplex->most = problem->n < 16 ? problem->n : 16;
+    simplex->found = calloc((size_t)simplex->most * n, sizeof(int));
+    simplex->costs = calloc((size_t)simplex->most, sizeof(double));
     simplex->inverse = calloc(rows * rows + 1, sizeof(double));
     simplex->value = calloc(rows + 1, sizeof(double));
     simplex->price = calloc(rows + 1, sizeof(double));
@@ -60,7 +74,7 @@ static bool simplex_init(struct simplex *simplex, const struct packing *problem)
     simplex->weights = calloc(n * n, sizeof(double));
     simplex->basic = calloc(rows + 1, sizeof(int));
     if (!simplex->inverse || !simplex->value || !simplex->price || !simplex->entering ||
-        !simplex->weights || !simplex->basic) {
+        !simplex->weights || !simplex->basic || !simplex->found || !simplex->costs) {
         simplex_free(simplex);
         return false;
     }
@@ -155,23 +169,41 @@ static double cycle_price(const struct simplex *simplex, const int *cycle) {
     return price;
 }
 
+/* Tries of the search at cycles cheap enough to enter, before it gives up. */
+#define SEARCH_TRIES 96
+
+/* Cheap cycles under the prices, found by luck: those that may enter. */
+static int search_cycles(struct simplex *simplex) {
+    int n = simplex->n, found = 0;
+    for (int t = 0; t < SEARCH_TRIES && found < simplex->most; t++) {
+        int *cycle = &simplex->found[found * n];
+        if (!hamilton_any(n, simplex->weights, 3, simplex->seed++, cycle))
+            continue;
+        simplex->costs[found] = cycle_price(simplex, cycle);
+        found += simplex->costs[found] < 1 - 1e-7;
+    }
+    return found;
+}
+
 /* Cheapest cycles under the prices; the number of them. */
-static int cheapest_cycles(struct simplex *simplex, int *cycles, double *costs) {
+static int cheapest_cycles(struct simplex *simplex) {
     for (int i = 0; i < simplex->n * simplex->n; i++) {
         int row = simplex->problem->row[i];
         bool usable = row == PACKING_FREE || (row >= 0 && simplex->problem->capacity[row] > TINY);
         simplex->weights[i] = !usable ? HAMILTON_NONE : row < 0 ? 0 : fmax(simplex->price[row], 0);
     }
-    return hamilton_best(&simplex->search, simplex->weights, simplex->n, cycles, costs);
+    if (simplex->n > HAMILTON_EXACT)
+        return search_cycles(simplex);
+    return hamilton_best(&simplex->search, simplex->weights, simplex->most, simplex->found,
+                         simplex->costs);
 }
 
-/* Pivots until no column helps. Sets *cheapest to the cost of the cheapest cycle, 0 when there is
- * none. */
+/* Pivots until no column helps, or none is found. Sets *cheapest to the cost of the cheapest cycle,
+ * 0 when there is none or it is not known. */
 static bool optimize(struct simplex *simplex, double *cheapest) {
-    int cycles[HAMILTON_EXACT * HAMILTON_EXACT];
-    double costs[HAMILTON_EXACT];
+    double work = (double)simplex->rows * simplex->rows;
     *cheapest = 0;
-    for (int pivots = 0; pivots < MAX_PIVOTS;) {
+    for (int pivots = 0; pivots < MAX_PIVOTS && pivots * work < MAX_WORK;) {
         int slack = -1;
         find_prices(simplex);
         for (int i = 0; i < simplex->rows && slack < 0; i++)
@@ -182,17 +214,16 @@ static bool optimize(struct simplex *simplex, double *cheapest) {
             pivots++;
             continue;
         }
-        int found = cheapest_cycles(simplex, cycles, costs);
-        if (found == 0 || costs[0] > 1 - 1e-7) {
-            *cheapest = found == 0 ? 0 : costs[0];
+        int found = cheapest_cycles(simplex);
+        bool exact = simplex->n <= HAMILTON_EXACT;
+        *cheapest = exact && found > 0 ? simplex->costs[0] : 0;
+        if (found == 0 || simplex->costs[0] > 1 - 1e-7)
             return true;
-        }
-        *cheapest = costs[0];
         for (int i = 0; i < found; i++) { /* later ones may have lost their use by then */
             find_prices(simplex);
-            if (cycle_price(simplex, &cycles[i * simplex->n]) > 1 - 1e-7)
+            if (cycle_price(simplex, &simplex->found[i * simplex->n]) > 1 - 1e-7)
                 continue;
-            if (!add_column(simplex, &cycles[i * simplex->n]))
+            if (!add_column(simplex, &simplex->found[i * simplex->n]))
                 return false;
             if (!pivot(simplex, simplex->column_count - 1))
                 return true;

@@ -7,20 +7,20 @@
 #define PACKING_FREE (-1) /* an arc without limit */
 #define PACKING_NONE (-2) /* no arc */
 
-/* Vertices 0 ... n-1, n <= HAMILTON_EXACT. Arc i -> j uses one unit of row[n * i + j]. */
+/* Vertices 0 ... n-1. Arc i -> j uses one unit of row[n * i + j]. */
 struct packing {
     int n, rows;
     int *row;
     double *capacity;
 };
 
-/* Cycles with their shares; cycles[i * n ...] begins with vertex 0. */
+/* Cycles with their shares; up to HAMILTON_EXACT vertices each begins with 0. */
 struct packed {
     int n, count;
     int *cycles;
     double *shares;
     double score; /* sum of shares: fits the capacities */
-    double bound; /* proven: no set of cycles scores more */
+    double bound; /* proven: no set of cycles scores more; 0 above HAMILTON_EXACT vertices */
 };
 
 /* All fields zero when there is no cycle at all. False without memory. */

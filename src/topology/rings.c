@@ -342,27 +342,44 @@ static bool add_greedily(const struct topo *topo, int scale, struct topo_rings *
     return fine;
 }
 
-/* More GPUs than can be searched exactly: the better of a few tries, and the bound by cuts. */
+/* Shared rings by linear programming, as far as the search for cycles goes. Its tables have a row
+ * per link, squared. */
+static bool add_searched(const struct topo *topo, struct topo_rings *rings) {
+    enum { MOST_ROWS = 1500 };
+    struct packing problem;
+    struct packed packed = {0};
+    int *gpus = malloc((size_t)topo->gpu_count * sizeof(int));
+    bool fine = gpus != NULL;
+    for (int i = 0; i < topo->gpu_count && fine; i++)
+        gpus[i] = i;
+    fine = describe_links(topo, gpus, fine ? topo->gpu_count : 0, false, &problem) && fine;
+    if (fine && problem.rows <= MOST_ROWS)
+        fine = packing_solve(&problem, &packed) && add_cycles(gpus, &packed, false, rings);
+    forget_links(&problem);
+    packing_free(&packed);
+    free(gpus);
+    return fine;
+}
+
+/* More GPUs than can be searched exactly: the best of a few tries, and the bound by cuts. Try k
+ * hands out links in parts of 1/k; the last one balances loads. */
 static bool find_large(const struct topo *topo, struct topo_rings *rings) {
+    static const int tries[] = {1, 2, 4, 0};
     rings->bound = topo_ring_cut_bound(topo);
     rings->bound_kind = "whole";
-    if (is_uniform(topo)) {
+    if (is_uniform(topo))
         return add_zigzags(rings, topo->gpu_count, topo_links(topo, 0, 1));
-    }
     struct topo_rings best = {.gpu_count = rings->gpu_count, .port_count = rings->port_count};
     bool fine = true;
-    for (int scale = 1; scale <= 4 && fine; scale *= 2) {
+    for (int t = 0; t < 4 && fine && best.score < rings->bound - EPSILON; t++) {
         struct topo_rings tried = {.gpu_count = rings->gpu_count, .port_count = rings->port_count};
-        fine = add_greedily(topo, scale, &tried);
-        bool better = (double)tried.count / scale > best.score + EPSILON;
-        if (better) {
-            tried.score = (double)tried.count / scale;
-            tried.bound_kind = scale == 1 ? "whole" : "fractional";
-        }
+        fine = tries[t] > 0 ? add_greedily(topo, tries[t], &tried) : add_searched(topo, &tried);
+        for (int r = 0; r < tried.count; r++)
+            tried.score += tried.rings[r].share;
+        tried.bound_kind = tries[t] == 1 ? "whole" : "fractional";
+        bool better = tried.score > best.score + EPSILON;
         topo_free_rings(better ? &best : &tried);
         best = better ? tried : best;
-        if (best.score > rings->bound - EPSILON)
-            break;
     }
     rings->rings = best.rings;
     rings->count = best.count;

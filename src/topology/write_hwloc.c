@@ -229,7 +229,7 @@ static unsigned object_number(const struct topo *topo, int index) {
     return NUMBER(index, topo->nodes[index].kind == TOPO_GPU ? PART_OS : PART_SELF);
 }
 
-/* GPUs and NVSwitches, then bandwidths in MB/s, 25000 a link as hwloc has it for NVLink2. */
+/* GPUs and NVSwitches, then bandwidths in MB/s. */
 static bool print_links(const struct topo *topo, FILE *out) {
     int *nodes = malloc(((size_t)topo->node_count + 1) * sizeof(int)), count = 0;
     if (nodes == NULL)
@@ -249,6 +249,7 @@ static bool print_links(const struct topo *topo, FILE *out) {
         counts[place[link->from] * count + place[link->to]] += link->count;
         any = 1;
     }
+    unsigned mbps = topo->gpu_count > 0 ? topo_nvlink_mbps(&topo->nodes[topo->gpus[0]]) : 0;
     if (any) {
         fprintf(out, "<distances2hetero nbobjs=\"%d\" kind=\"25\" name=\"%s\">\n", count,
                 topo->brand == TOPO_XGMI ? "XGMIBandwidth" : "NVLinkBandwidth");
@@ -261,7 +262,7 @@ static bool print_links(const struct topo *topo, FILE *out) {
         }
         for (int i = 0; i < count * count; i++) {
             char text[32];
-            int length = snprintf(text, sizeof(text), "%lld ", counts[i] * 25000LL);
+            int length = snprintf(text, sizeof(text), "%lld ", counts[i] * (long long)mbps);
             fprintf(out, "<u64values length=\"%d\">%s</u64values>\n", length, text);
         }
         fputs("</distances2hetero>\n", out);
@@ -279,6 +280,11 @@ rota_status topo_write_hwloc(const struct topo *topo, FILE *out) {
         place = is_place(&topo->nodes[i]) ? i : place;
     while (host < topo->node_count && topo->nodes[host].kind != TOPO_HOST)
         host++;
+    if (topo->given_classes != NULL)
+        return error_raise(ROTA_ERR_UNSUPPORTED,
+                           "%.150s: a table says nothing of the devices that "
+                           "hwloc's XML describes",
+                           topo->source);
     if (topo->host_count > 1 || host == topo->node_count || place < 0)
         return error_raise(ROTA_ERR_UNSUPPORTED,
                            "%.150s: hwloc's XML describes one machine with NUMA nodes, this has %d "

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# `rota topo` of this machine: what it says of usable cores follows the affinity mask (C87), and the
+# mask of nobody changes.
+set -euo pipefail
+rota=$1
+last=$(($(nproc --all) - 1))
+for cpu in 0 "$last"; do
+  taskset -c "$cpu" true 2>/dev/null || continue
+  taskset -c "$cpu" "$rota" topo >out.probe
+  grep -q 'usable: 1 core, 1 PU' out.probe || { echo "C87: with one CPU:"; cat out.probe; exit 1; }
+  taskset -c "$cpu" "$rota" topo --format json | python3 -c '
+import json, sys
+machine = json.load(sys.stdin)["machine"]
+assert machine["usable_cores"] == 1, machine
+assert machine["source"] == "this machine", machine'
+done
+if command -v strace >/dev/null && strace -f -e trace=sched_setaffinity -o trace.probe "$rota" topo >/dev/null 2>&1; then
+  if grep -q sched_setaffinity trace.probe; then
+    echo "C87: the probe changes an affinity mask:"
+    cat trace.probe
+    exit 1
+  fi
+fi
+rm -f out.probe trace.probe
