@@ -395,11 +395,56 @@ static rota_status parse_range(const char *text, unsigned *first, unsigned *last
     return ROTA_OK;
 }
 
-static void pause_for_ports(void) {
-    struct timespec pause = {.tv_nsec = BIND_PAUSE_MS * MS};
-    int failure = errno;
-    (void)nanosleep(&pause, NULL);
-    errno = failure;
+static bool port_is_taken(void) {
+    return errno == EADDRINUSE || errno == EACCES;
+}
+
+/* Tries all ports of a range; processes that start together seldom collide. Returns the socket, or
+ * -1 and errno. */
+static int listen_in_range(unsigned first, unsigned last) {
+    unsigned count = last - first + 1;
+    uint32_t start;
+    int fd = -1;
+    net_random(&start, sizeof start);
+    for (unsigned i = 0; i < count && fd < 0; i++) {
+        struct net_address wildcard = {.family = AF_INET6,
+                                       .port = (uint16_t)(first + (start % count + i) % count)};
+        fd = listen_inet(&wildcard);
+        if (fd < 0 && !port_is_taken())
+            break;
+    }
+    return fd;
+}
+
+/* Ports that the kernel gives to whoever asks for any. */
+static bool local_ports(unsigned *first, unsigned *last) {
+    FILE *file = fopen("/proc/sys/net/ipv4/ip_local_port_range", "re");
+    bool good = file != NULL && fscanf(file, "%u %u", first, last) == 2 && *first >= 1 &&
+                *last <= 65535 && *first <= *last;
+    if (file != NULL)
+        fclose(file);
+    return good;
+}
+
+/* Any port. The kernel gives none that an ended connection still holds (TIME_WAIT), although one
+ * may listen there; so when it has no other left, they are tried by number, and for a while. */
+static int listen_anywhere(void) {
+    const struct timespec pause = {.tv_nsec = BIND_PAUSE_MS * MS};
+    const struct net_address any = {.family = AF_INET6};
+    unsigned first, last;
+    int fd = -1;
+    for (int i = 0; i < BIND_ATTEMPTS && fd < 0; i++) {
+        if (i > 0)
+            (void)nanosleep(&pause, NULL);
+        fd = listen_inet(&any);
+        if (fd < 0 && !port_is_taken())
+            break;
+        if (fd < 0 && local_ports(&first, &last))
+            fd = listen_in_range(first, last);
+        else if (fd < 0)
+            errno = EADDRINUSE;
+    }
+    return fd;
 }
 
 /* The port is chosen by binding it, and kept: nobody can take it in between. */
@@ -408,19 +453,7 @@ static rota_status open_port(struct net_listener *listener, const char *range) {
     rota_status status = parse_range(range, &first, &last);
     if (status != ROTA_OK)
         return status;
-    unsigned count = first == 0 ? BIND_ATTEMPTS : last - first + 1;
-    uint32_t start = 0;
-    if (first != 0)
-        net_random(&start, sizeof start); /* processes that start together seldom collide */
-    for (unsigned i = 0; i < count && listener->inet < 0; i++) {
-        unsigned port = first == 0 ? 0 : first + (start % count + i) % count;
-        struct net_address wildcard = {.family = AF_INET6, .port = (uint16_t)port};
-        listener->inet = listen_inet(&wildcard);
-        if (listener->inet < 0 && errno != EADDRINUSE && errno != EACCES)
-            break;
-        if (listener->inet < 0 && first == 0 && i + 1 < count)
-            pause_for_ports();
-    }
+    listener->inet = first == 0 ? listen_anywhere() : listen_in_range(first, last);
     if (listener->inet >= 0 || errno == EAFNOSUPPORT)
         return ROTA_OK; /* without any IP the local name is all there is */
     if (errno != EADDRINUSE && errno != EACCES)
