@@ -230,6 +230,16 @@ static void round_over(struct links *links, struct link *link, int peer) {
                           link->refused_ns);
 }
 
+/* A refusal says something of the peer only where the address leads to its host: a loopback address
+ * that another host announced leads to our own. */
+static bool leads_to(const struct links *links, const struct link *link, int peer) {
+    const struct bootstrap_record *own = &links->records[links->identity->rank];
+    struct net_target target;
+    return memcmp(own->machine, links->records[peer].machine, sizeof own->machine) == 0 ||
+           !candidate_at(links, peer, link->candidate, &target) ||
+           !net_address_is_loopback(&target.inet);
+}
+
 /* One address failed. */
 static void attempt_failed(struct links *links, struct link *link, int peer, rota_status status,
                            const struct net_answer *answer) {
@@ -242,7 +252,8 @@ static void attempt_failed(struct links *links, struct link *link, int peer, rot
     }
     if (status == ROTA_ERR_MISMATCH && answer->verdict == NET_REFUSED_TARGET)
         link->nabsent++;
-    else if (status == ROTA_ERR_SYSTEM && error_record()->system_error == ECONNREFUSED)
+    else if (status == ROTA_ERR_SYSTEM && error_record()->system_error == ECONNREFUSED &&
+             leads_to(links, link, peer))
         link->nrefused++;
     else
         link->nsilent++;

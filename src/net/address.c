@@ -228,8 +228,9 @@ static int compare_candidates(const void *left, const void *right) {
     return (int)a->address.family - (int)b->address.family;
 }
 
-/* Whether an interface's address may be announced, and how good it is. */
-static bool consider(const struct ifaddrs *one, const struct interface_filter *filter,
+/* Whether an interface's address may be announced, and how good it is. `bridges`: also those of
+ * containers, which lead nowhere as a rule and often have the same address on every host. */
+static bool consider(const struct ifaddrs *one, const struct interface_filter *filter, bool bridges,
                      struct interface_candidate *candidate) {
     if (one->ifa_addr == NULL ||
         (one->ifa_addr->sa_family != AF_INET && one->ifa_addr->sa_family != AF_INET6))
@@ -244,7 +245,7 @@ static bool consider(const struct ifaddrs *one, const struct interface_filter *f
         candidate->position = name_position(one->ifa_name, filter->wanted, filter->nwanted);
         if (candidate->position < 0)
             return false;
-    } else if (is_container_bridge(one->ifa_name)) {
+    } else if (!bridges && is_container_bridge(one->ifa_name)) {
         return false;
     }
     net_address_from_socket(one->ifa_addr, &candidate->address);
@@ -268,11 +269,11 @@ static void interface_names(const struct ifaddrs *all, char *text, size_t size) 
     }
 }
 
-static int collect(const struct ifaddrs *all, const struct interface_filter *filter,
+static int collect(const struct ifaddrs *all, const struct interface_filter *filter, bool bridges,
                    struct interface_candidate *candidates) {
     int n = 0;
     for (const struct ifaddrs *one = all; one != NULL && n < MAX_CANDIDATES; one = one->ifa_next) {
-        if (!consider(one, filter, &candidates[n]))
+        if (!consider(one, filter, bridges, &candidates[n]))
             continue;
         candidates[n].nth = 0;
         for (int i = 0; i < n; i++)
@@ -308,7 +309,9 @@ rota_status net_interfaces(const struct settings *settings, struct net_address *
                            list, names);
     }
     struct interface_candidate candidates[MAX_CANDIDATES];
-    int n = collect(all, &filter, candidates);
+    int n = collect(all, &filter, false, candidates);
+    if (n == 0 || candidates[0].class == 2)
+        n = collect(all, &filter, true, candidates); /* a container's only way out */
     freeifaddrs(all);
     int taken = 0;
     for (int i = 0; i < n && taken < max; i++) {

@@ -258,9 +258,11 @@ int main(int argc, char **argv) {
     c.recv = malloc(bytes);
     if (c.send == NULL || c.recv == NULL)
         return 2;
+    c.called = "barrier";
     rota_status status = rota_barrier(c.comm, NULL);
     rota_comm_set_timeout(c.comm, strtoll(argv[2], NULL, 10));
-    tell("ready", c.rank, 0);
+    if (status == ROTA_OK)
+        tell("ready", c.rank, 0);
     if (status == ROTA_OK)
         status = run(&c);
     int64_t ended = now_ns();
