@@ -229,6 +229,8 @@ void kit_tell(const struct kit_job *job) {
                 rota_status_name(outcome->body), outcome->wrong,
                 (unsigned long long)atomic_load(&outcome->rounds),
                 (long long)(outcome->ended_ms - job->started_ms), outcome->error.message);
+        for (int i = 0; i < outcome->error.culprit_count; i++)
+            dprintf(STDOUT_FILENO, "    culprit: rank %d\n", outcome->error.culprits[i]);
         const char *said = kit_said(job, r);
         if (*said != 0)
             dprintf(STDOUT_FILENO, "    said: %.1500s\n", said);
