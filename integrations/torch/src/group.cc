@@ -1,0 +1,212 @@
+// Operations under way.
+#include "group.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace rota_torch {
+
+// Deepest lane: call-backs of call-backs of call-backs share the last.
+static constexpr int kLanes = 8;
+static constexpr auto kSettle = std::chrono::milliseconds(5000);
+
+Group::Group(rota_comm *comm, Place place)
+    : place_(std::move(place)), comm_(std::make_shared<Communicator>(comm)) {
+}
+
+std::shared_ptr<Communicator> Group::communicator() {
+    std::lock_guard<std::mutex> lock(comm_mutex_);
+    if (!comm_)
+        throw c10::DistBackendError(c10::str("rota: group ", place_.group, " has been shut down"),
+                                    nullptr);
+    return comm_;
+}
+
+rota_status Group::state() {
+    std::lock_guard<std::mutex> lock(comm_mutex_);
+    return comm_ ? rota_comm_query(comm_->get()) : ROTA_ERR_STATE;
+}
+
+std::shared_ptr<Lane> Group::lane_of_caller() {
+    int depth = std::min(Lane::depth_of_caller() + 1, kLanes - 1);
+    std::lock_guard<std::mutex> lock(lanes_mutex_);
+    while (lanes_.size() <= static_cast<size_t>(depth))
+        lanes_.push_back(std::make_shared<Lane>(static_cast<int>(lanes_.size())));
+    return lanes_[static_cast<size_t>(depth)];
+}
+
+// -- life of an operation -------------------------------------------------------------------------
+
+void Group::take_off(const c10::intrusive_ptr<RotaWork> &work) {
+    sweep();
+    std::lock_guard<std::mutex> lock(flying_mutex_);
+    flying_.push_back(work);
+}
+
+void Group::sweep() {
+    std::vector<c10::intrusive_ptr<RotaWork>> over; // dropped after the lock is
+    std::lock_guard<std::mutex> lock(flying_mutex_);
+    auto retired = std::stable_partition(flying_.begin(), flying_.end(),
+                                         [](const auto &work) { return !work->retired(); });
+    std::move(retired, flying_.end(), std::back_inserter(over));
+    flying_.erase(retired, flying_.end());
+}
+
+void Group::finish_blocking(RotaWork &work, rota_status status) {
+    std::exception_ptr error = work.outcome(status);
+    work.end(error);
+    if (error)
+        std::rethrow_exception(error);
+}
+
+// The library refused: it will not call back.
+void Group::fail_start(Group &group, RotaWork &work, rota_status status) {
+    std::exception_ptr error = work.outcome(status);
+    work.end(error);
+    group.sweep();
+    std::rethrow_exception(error);
+}
+
+// -- coalescing -----------------------------------------------------------------------------------
+
+Group::Coalescing *Group::coalescing_of_caller() {
+    if (!coalesces_.load(std::memory_order_acquire))
+        return nullptr;
+    return coalescing_->owner == std::this_thread::get_id() ? coalescing_.get() : nullptr;
+}
+
+void Group::begin_coalescing() {
+    if (coalescing_of_caller() != nullptr)
+        abandon_coalescing(); // an exception left the block that it belonged to
+    TORCH_CHECK(!coalesces_.load(), "rota: another thread coalesces on group ", place_.group);
+    auto begun = std::make_unique<Coalescing>();
+    begun->owner = std::this_thread::get_id();
+    check(rota_group_begin(&begun->group), "begin a group");
+    coalescing_ = std::move(begun);
+    coalesces_.store(true, std::memory_order_release);
+}
+
+// A group of which a call was refused starts nothing.
+void Group::abandon_coalescing() {
+    coalesces_.store(false, std::memory_order_release);
+    std::unique_ptr<Coalescing> left = std::move(coalescing_);
+    rota_call options = ROTA_CALL_INIT;
+    options.group = left->group;
+    auto comm = communicator();
+    (void)rota_all_reduce(nullptr, nullptr, 1, ROTA_UINT8, ROTA_SUM, comm->get(), &options);
+    (void)rota_group_end(left->group, nullptr);
+}
+
+// All operations of the block share one work, which is made when it ends; until then they get one
+// that keeps their buffers.
+c10::intrusive_ptr<RotaWork> Group::record(Coalescing &into, Operation operation) {
+    if (!into.work) {
+        Operation whole;
+        whole.type = c10d::OpType::COALESCED;
+        whole.name = "coalesced operations";
+        into.work = c10::make_intrusive<RotaWork>(shared_from_this(), whole, sequence());
+        into.work->gathering = true;
+    }
+    Operation &whole = into.work->operation;
+    whole.timeout = std::max(whole.timeout, operation.timeout);
+    std::move(operation.kept.begin(), operation.kept.end(), std::back_inserter(whole.kept));
+    std::move(operation.outputs.begin(), operation.outputs.end(),
+              std::back_inserter(whole.outputs));
+    if (operation.unpack)
+        whole.unpack = [first = std::move(whole.unpack), second = std::move(operation.unpack)] {
+            if (first)
+                first();
+            second();
+        };
+    return into.work;
+}
+
+c10::intrusive_ptr<RotaWork> Group::end_coalescing(const Operation &empty) {
+    TORCH_CHECK(coalescing_of_caller() != nullptr, "rota: group ", place_.group,
+                " is not coalescing in this thread");
+    coalesces_.store(false, std::memory_order_release);
+    std::unique_ptr<Coalescing> ended = std::move(coalescing_);
+    if (!ended->work) {
+        (void)rota_group_end(ended->group, nullptr);
+        auto work = c10::make_intrusive<RotaWork>(shared_from_this(), empty, sequence());
+        work->end(nullptr);
+        return work;
+    }
+    auto work = ended->work;
+    rota_call options = ROTA_CALL_INIT;
+    options.request = &work->request;
+    options.done = RotaWork::done;
+    options.done_arg = work.get();
+    sequence_.fetch_add(1);
+    std::lock_guard<std::mutex> lock(start_mutex_);
+    work->gathering = false;
+    take_off(work);
+    rota_status status = rota_group_end(ended->group, &options);
+    if (status != ROTA_OK)
+        fail_start(*this, *work, status);
+    return work;
+}
+
+// -- ends -----------------------------------------------------------------------------------------
+
+void Group::abort() {
+    std::shared_ptr<Communicator> comm;
+    {
+        std::lock_guard<std::mutex> lock(comm_mutex_);
+        comm = comm_;
+    }
+    if (comm)
+        (void)rota_comm_abort(comm->get());
+}
+
+static bool is_message(c10d::OpType type) {
+    return type == c10d::OpType::SEND || type == c10d::OpType::RECV ||
+           type == c10d::OpType::RECVANYSOURCE;
+}
+
+void Group::close() {
+    std::vector<c10::intrusive_ptr<RotaWork>> left;
+    {
+        std::lock_guard<std::mutex> lock(flying_mutex_);
+        left = flying_;
+    }
+    for (const auto &work : left) // until their own deadlines
+        if (!is_message(work->operation.type) && work->request != nullptr)
+            (void)rota_request_wait(work->request, 0);
+    std::shared_ptr<Communicator> comm;
+    {
+        std::lock_guard<std::mutex> lock(comm_mutex_);
+        comm = std::move(comm_);
+        comm_ = nullptr;
+    }
+    if (comm && comm.use_count() > 1) // memory of tensors that are still there
+        (void)rota_comm_abort(comm->get());
+    comm.reset(); // ends what is under way
+    std::vector<std::shared_ptr<Lane>> lanes;
+    {
+        std::lock_guard<std::mutex> lock(lanes_mutex_);
+        lanes = lanes_;
+    }
+    for (const auto &lane : lanes)
+        lane->settle(kSettle);
+    let_go();
+}
+
+// What a thread of the library's may still be calling back for is kept for good instead.
+void Group::let_go() {
+    const auto limit = std::chrono::steady_clock::now() + kSettle;
+    for (;;) {
+        sweep();
+        std::lock_guard<std::mutex> lock(flying_mutex_);
+        if (flying_.empty())
+            return;
+        if (std::chrono::steady_clock::now() > limit) {
+            new std::vector<c10::intrusive_ptr<RotaWork>>(std::move(flying_));
+            flying_.clear();
+            return;
+        }
+        std::this_thread::yield();
+    }
+}
+
+} // namespace rota_torch
