@@ -103,8 +103,35 @@ ROTA_API rota_status rota_comm_duplicate(rota_comm *comm, rota_comm **copy, cons
 ROTA_API rota_status rota_comm_memory(rota_comm *comm, size_t *bytes);
 
 /* Ends every operation of this communicator here with ROTA_ERR_ABORTED, also those in which other
- * threads are blocked. Local, from any thread; afterwards only query, error and destroy work. */
+ * threads are blocked. Local, from any thread; afterwards only query, error and destroy work. The
+ * other ranks are told, best effort: what waits there ends with ROTA_ERR_PEER naming this rank. */
 ROTA_API rota_status rota_comm_abort(rota_comm *comm);
+
+/* Ends every operation of this communicator on all of its ranks with ROTA_ERR_REVOKED, those under
+ * way and those to come; rank by rank as the news reaches it. Only agree, shrink, query, error,
+ * abort and destroy work afterwards. So whoever has met an error can make all others leave what
+ * they are in, and meet them in rota_comm_shrink. Does not wait; any thread, any number of ranks.
+ * One that has ended already stays as it is. Errors: ROTA_ERR_ARGUMENT. */
+ROTA_API rota_status rota_comm_revoke(rota_comm *comm);
+
+/* The same value on all living ranks of the communicator: *flags becomes the conjunction (bit by
+ * bit "and") of what they passed. Works on communicators that have failed or were revoked; ranks
+ * that fail meanwhile are left out. Every rank that returns ROTA_OK has the same *flags, also where
+ * a rank fails during the call. Collective over the living ranks, in the same order as other calls
+ * of agree and shrink; costs some messages over the control plane, not over the data path. call may
+ * carry timeout_ms; requests are not supported.
+ * Errors: ROTA_ERR_TIMEOUT (some living rank has not called it), ROTA_ERR_ISOLATED,
+ * ROTA_ERR_ABORTED, ROTA_ERR_BUSY, ROTA_ERR_STATE (aborted before), ROTA_ERR_ARGUMENT. */
+ROTA_API rota_status rota_comm_agree(rota_comm *comm, uint64_t *flags, const rota_call *call);
+
+/* Makes a communicator of the ranks that are left: all members of `comm` that had not failed when
+ * it was decided, in their order. All that return ROTA_OK have the same group, and the new
+ * communicator works unless another rank fails, which then ends it as any other. `name` is for
+ * error records, NULL = that of comm, which stays as it is and is to be destroyed. Collective over
+ * the living ranks as rota_comm_agree; call may carry timeout_ms. Errors: those of agree,
+ * ROTA_ERR_MEMORY. */
+ROTA_API rota_status rota_comm_shrink(rota_comm *comm, const char *name, rota_comm **shrunk,
+                                      const rota_call *call);
 
 /* Rank and size; any thread. Errors: ROTA_ERR_ARGUMENT. */
 ROTA_API rota_status rota_comm_rank(const rota_comm *comm, int *rank);

@@ -179,11 +179,10 @@ const struct reduce_spec *comm_spec(rota_comm *comm, struct call_args *args) {
 
 rota_status comm_usable(rota_comm *comm) {
     rota_status status = (rota_status)atomic_load_explicit(&comm->status, memory_order_acquire);
-    if (status == ROTA_ERR_REVOKED)
-        return error_raise(status, "communicator %s: %s", comm->name, comm->record.message);
-    if (status != ROTA_OK)
-        return error_raise(ROTA_ERR_STATE, "communicator %s has failed: %s", comm->name,
-                           comm->record.message);
+    if (status != ROTA_OK) {
+        *error_record() = comm->record;
+        return status;
+    }
     if (comm->finalized)
         return error_raise(ROTA_ERR_STATE, "communicator %s is finalized", comm->name);
     return ROTA_OK;

@@ -168,7 +168,8 @@ static inline void comm_note_native(rota_comm *comm, rota_kind kind, const char 
     atomic_store_explicit(&comm->native_calls, calls + 1, memory_order_relaxed);
     comm_note_algorithm(comm, kind, form);
 }
-/* ROTA_OK, or raises why the communicator takes no calls. */
+/* ROTA_OK, or raises why the communicator takes no calls: the record that ended it. Inside the
+ * domain. */
 rota_status comm_usable(rota_comm *comm);
 /* Keeps the calling thread's error as the communicator's last one and returns its status. */
 rota_status comm_keep_error(rota_comm *comm, rota_status status);

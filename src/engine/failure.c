@@ -11,12 +11,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* How long the cause of trouble is looked for: the census of a mismatch; whether the peer of a
  * broken connection lives. What a verdict takes is added to ROTA_AGREE_TIMEOUT_MS. */
-#define MISMATCH_NS 60000000
+#define MISMATCH_NS 300000000
 #define BROKEN_NS 600000000
 #define VERDICT_NS 250000000
+/* How long it takes that a notice arrives, of a rank that leaves after it. */
+#define LEFT_NS 40000000
+#define TELL_NS 60000000
 /* How long a wait goes on without a look at whom it waits for. */
 #define LOOK_NS 50000000
 
@@ -90,7 +94,9 @@ static void heard_isolated(void *context, const char *text, const int *unreached
 }
 
 static void tell_peer(void *context, int peer, const void *message, size_t bytes) {
-    const struct job *job = context;
+    struct job *job = context;
+    if (inquiry_is_notice(message, bytes))
+        atomic_store_explicit(&job->told_ns, clock_now_ns(), memory_order_relaxed);
     liveness_send(job->liveness, peer, message, bytes);
 }
 
@@ -162,6 +168,13 @@ rota_status failures_open(struct job *job) {
 }
 
 void failures_close(struct job *job) {
+    /* What has just been told must be on its way before this rank is seen to leave: else others
+     * take that for the cause. */
+    int64_t told = atomic_load_explicit(&job->told_ns, memory_order_relaxed);
+    while (told != 0 && clock_now_ns() < told + TELL_NS) {
+        const struct timespec pause = {.tv_nsec = 5000000};
+        nanosleep(&pause, NULL);
+    }
     if (job->liveness != NULL)
         liveness_close(job->liveness);
     inquiry_destroy(job->inquiry);
@@ -432,7 +445,9 @@ void failure_link(rota_request *request, const struct link *link, int member) {
                       endpoint->evidence);
         error_record()->system_error = endpoint->system_error;
         error_add_culprit(error_record(), member);
-        comm_fail(comm, error_record());
+        /* It may have left because of something that this rank is being told. */
+        rota_error gone = *error_record();
+        failure_hold(comm, &gone, clock_now_ns() + LEFT_NS, -1);
         return;
     }
     request_raise(request, ROTA_ERR_PEER, member, "the connection of rank %d and rank %d broke: %s",

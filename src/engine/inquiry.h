@@ -4,7 +4,7 @@
  * rank's control thread answers from its recorder, and wakes nobody. A question that comes before
  * its call is kept, and answered when the call begins: so however rarely a long wait asks again, a
  * contradiction shows at once. Whoever sees one takes a census: all members are asked for their
- * call of that number, and after 30 ms at most the groups of ranks by call are made known to all
+ * call of that number, and after 30 ms (250 when only like calls are known) the groups of ranks by call are made known to all
  * members, in a notice. A notice ends the communicator wherever it comes; the first one counts.
  * Before a deadline all members are asked once more, so that the error can say who is absent, who
  * is in another call, who is blocked in a circle, and who does not answer at all.
@@ -58,6 +58,9 @@ rota_status inquiry_create(const struct inquiry_host *host, struct inquiry **inq
 void inquiry_destroy(struct inquiry *inquiry);
 /* Control thread: a message of a peer's inquiry; anything that is none is dropped. */
 void inquiry_message(struct inquiry *inquiry, int from, const void *message, size_t bytes);
+
+/* Whether a message that is sent is a notice. */
+bool inquiry_is_notice(const void *message, size_t bytes);
 
 /* A communicator comes and goes. `members` and `name` outlive it; `asked` is raised while a call
  * of it is asked for that has not begun. What came for it before it was there is found now. */

@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How long a census waits for answers. */
+/* How long a census waits for all answers, and for one that differs. */
 #define CENSUS_NS 30000000
+#define CENSUS_MOST_NS 250000000
 #define NO_GROUP (-1)
 
 /* -- the census ---------------------------------------------------------------------------------
@@ -21,6 +22,7 @@ void inquiry_census_begin(struct inquiry_comm *comm, const struct call_summary *
     comm->census_call = *mine;
     comm->counting = true;
     comm->census_ns = now_ns + CENSUS_NS;
+    comm->census_most_ns = now_ns + CENSUS_MOST_NS;
     for (int i = 0; i < comm->nmembers && comm->nmembers <= INQUIRY_ALL_RANKS; i++) {
         const struct inquiry_member *member = &comm->known[i];
         if (member->sequence != mine->sequence || member->state != INQUIRY_CALLED)
@@ -159,8 +161,16 @@ void inquiry_census_look(struct inquiry_comm *comm, int64_t now_ns) {
     bool all = comm->nmembers <= INQUIRY_ALL_RANKS;
     for (int i = 0; i < comm->nmembers && all; i++)
         all = i == comm->self || opinion(comm, i) != NULL;
-    if (all || now_ns >= comm->census_ns)
+    bool differs = false;
+    for (int i = 0; i < comm->nmembers && !differs; i++) {
+        const struct inquiry_member *known = i != comm->self ? opinion(comm, i) : NULL;
+        differs = known != NULL && known->state == INQUIRY_CALLED &&
+                  call_differs(&known->call, &comm->census_call);
+    }
+    if (all || (now_ns >= comm->census_ns && differs) || now_ns >= comm->census_most_ns)
         census_end(comm);
+    else if (now_ns >= comm->census_ns)
+        comm->census_ns = now_ns + CENSUS_NS;
 }
 
 /* -- notices ------------------------------------------------------------------------------------
@@ -323,4 +333,12 @@ void inquiry_notice_read(struct inquiry *inquiry, int from, const struct inquiry
     record_of(comm, &notice, &finding.record);
     inquiry_notice_tell(comm, &notice);
     inquiry->host.found(inquiry->host.context, &finding);
+}
+
+bool inquiry_is_notice(const void *message, size_t bytes) {
+    struct inquiry_head head;
+    if (bytes < sizeof(head))
+        return false;
+    memcpy(&head, message, sizeof(head));
+    return head.type == INQUIRY_NOTICE;
 }

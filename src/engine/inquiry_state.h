@@ -107,7 +107,7 @@ struct inquiry_comm {
     /* The census that runs, or was the last. */
     uint64_t census;
     bool counting;
-    int64_t census_ns; /* when it ends in any case */
+    int64_t census_ns, census_most_ns; /* when it is looked at again, and ends in any case */
     struct call_summary census_call;
     int64_t last_ns;               /* when everybody was asked before a deadline */
     struct inquiry_notice *notice; /* why it has ended; for those who ask later */

@@ -57,6 +57,7 @@ struct job {
     struct liveness *liveness;
     struct inquiry *inquiry;
     pthread_mutex_t failures_lock;
+    _Atomic int64_t told_ns;      /* when a notice was sent last; 0: never */
     struct failure *failures;     /* found and not yet taken note of, oldest first; see failure.h */
     _Atomic bool failing;         /* there are some */
     struct agreement *agreements; /* that are waited for; with failures_lock held */

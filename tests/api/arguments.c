@@ -153,6 +153,67 @@ Test(arguments, rota_comm_abort) {
     pair_close(&pair);
 }
 
+Test(arguments, rota_comm_revoke) {
+    struct pair pair;
+    pair_open(&pair);
+    REFUSED(rota_comm_revoke(NULL), ROTA_ERR_ARGUMENT, NULL, "comm");
+    pair_works(&pair);
+    cr_assert_eq(rota_comm_revoke(pair.comms[0]), ROTA_OK);
+    cr_assert_eq(rota_comm_revoke(pair.comms[0]), ROTA_OK, "a second one is harmless");
+    cr_assert_eq(rota_comm_query(pair.comms[0]), ROTA_ERR_REVOKED);
+    REFUSED(rota_barrier(pair.comms[0], NULL), ROTA_ERR_REVOKED, pair.comms[0], "revoked");
+    pair_close(&pair);
+}
+
+Test(arguments, rota_comm_agree) {
+    struct pair pair;
+    pair_open(&pair);
+    uint64_t flags = 5;
+    rota_call call = ROTA_CALL_INIT;
+    REFUSED(rota_comm_agree(NULL, &flags, NULL), ROTA_ERR_ARGUMENT, NULL, "comm");
+    REFUSED(rota_comm_agree(pair.comms[0], NULL, NULL), ROTA_ERR_ARGUMENT, NULL, "flags");
+    call.timeout_ms = -1;
+    REFUSED(rota_comm_agree(pair.comms[0], &flags, &call), ROTA_ERR_ARGUMENT, NULL, "timeout_ms");
+    call = (rota_call)ROTA_CALL_INIT;
+    rota_request *request = NULL;
+    call.request = &request;
+    REFUSED(rota_comm_agree(pair.comms[0], &flags, &call), ROTA_ERR_ARGUMENT, NULL, "request");
+    cr_assert_eq(flags, 5);
+    pair_works(&pair);
+    cr_assert_eq(rota_comm_abort(pair.comms[0]), ROTA_OK);
+    REFUSED(rota_comm_agree(pair.comms[0], &flags, NULL), ROTA_ERR_STATE, NULL, "aborted");
+    pair_close(&pair);
+    rota_comm *alone = NULL;
+    cr_assert_eq(rota_init_threads(1, &alone, NULL), ROTA_OK);
+    cr_assert_eq(rota_comm_agree(alone, &flags, NULL), ROTA_OK);
+    cr_assert_eq(flags, 5);
+    cr_assert_eq(rota_comm_destroy(alone), ROTA_OK);
+}
+
+Test(arguments, rota_comm_shrink) {
+    struct pair pair;
+    pair_open(&pair);
+    rota_comm *shrunk = NULL;
+    rota_call call = ROTA_CALL_INIT;
+    REFUSED(rota_comm_shrink(NULL, NULL, &shrunk, NULL), ROTA_ERR_ARGUMENT, NULL, "comm");
+    REFUSED(rota_comm_shrink(pair.comms[0], NULL, NULL, NULL), ROTA_ERR_ARGUMENT, NULL, "shrunk");
+    call.timeout_ms = -1;
+    REFUSED(rota_comm_shrink(pair.comms[0], NULL, &shrunk, &call), ROTA_ERR_ARGUMENT, NULL,
+            "timeout_ms");
+    cr_assert_null(shrunk);
+    pair_works(&pair);
+    pair_close(&pair);
+    rota_comm *alone = NULL;
+    cr_assert_eq(rota_init_threads(1, &alone, NULL), ROTA_OK);
+    cr_assert_eq(rota_comm_shrink(alone, "less", &shrunk, NULL), ROTA_OK);
+    int size = 0;
+    cr_assert_eq(rota_comm_size(shrunk, &size), ROTA_OK);
+    cr_assert_eq(size, 1);
+    cr_assert_eq(rota_comm_destroy(alone), ROTA_OK);
+    cr_assert_eq(rota_barrier(shrunk, NULL), ROTA_OK);
+    cr_assert_eq(rota_comm_destroy(shrunk), ROTA_OK);
+}
+
 Test(arguments, rota_comm_rank) {
     struct pair pair;
     pair_open(&pair);

@@ -146,7 +146,7 @@ static void check_states(const struct operation *operation, const struct pair *p
                          const struct arguments *good) {
     cr_assert_eq(rota_comm_abort(pair->comms[0]), ROTA_OK);
     struct arguments args = *good;
-    REFUSED(operation->run(&args), ROTA_ERR_STATE, NULL, "aborted");
+    REFUSED(operation->run(&args), ROTA_ERR_ABORTED, NULL, "aborted");
     cr_assert_eq(rota_comm_query(pair->comms[0]), ROTA_ERR_ABORTED);
 }
 

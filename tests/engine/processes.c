@@ -372,7 +372,7 @@ static int killed_body(rota_comm *comm, int rank) {
     rota_error error = ROTA_ERROR_INIT;
     if (rota_comm_error(comm, &error) != ROTA_OK || error.peer != 2)
         return 4;
-    if (rota_barrier(comm, NULL) != ROTA_ERR_STATE)
+    if (rota_barrier(comm, NULL) != status)
         return 5;
     began = now_ms();
     if (rota_comm_destroy(comm) != ROTA_OK || now_ms() - began > 2000)
