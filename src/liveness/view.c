@@ -678,7 +678,8 @@ void view_receive(struct view *view, int from, const struct view_message *messag
     if (ranks_has(&view->dead, from) || from == view->self)
         return;
     if (message->type == VIEW_ISOLATED) {
-        /* No proof: of earlier epochs it may know a decision, and act on it. */
+        /* No proof: of earlier epochs it may know a decision, and act on it. It answers, though. */
+        ranks_add(&view->heard, from);
         view_evidence(view, from, false, ROTA_ERR_PEER, "is isolated from the other ranks", now);
         return;
     }
