@@ -124,12 +124,12 @@ static uint64_t hash(const unsigned char *bytes, size_t count) { /* FNV-1a, by w
     return value;
 }
 
-static void c04_call(const struct rank *rank, rota_dtype dtype, rota_op op, rota_numerics mode,
-                     const char *algorithm, bool in_place) {
+static void c04_call(const struct rank *rank, const unsigned char *input, rota_dtype dtype,
+                     rota_op op, rota_numerics mode, const char *algorithm, bool in_place) {
     size_t count = c04_count(), bytes = count * rota_dtype_size(dtype);
     unsigned char *send = malloc(bytes), *recv = in_place ? send : malloc(bytes);
     uint64_t mine = 0, all[16];
-    input_fill(send, dtype, rank->rank, 0, count);
+    memcpy(send, input, bytes);
     if (all_reduce(rank, send, recv, count, dtype, op, mode, algorithm))
         mine = hash(recv, bytes);
     CHECK_OK(rota_all_gather(&mine, all, 1, ROTA_UINT64, rank->comm, NULL));
@@ -142,13 +142,22 @@ static void c04_call(const struct rank *rank, rota_dtype dtype, rota_op op, rota
         free(recv);
 }
 
+static void c04_type(const struct rank *rank, const unsigned char *input, rota_dtype dtype,
+                     const char *algorithm) {
+    for (size_t o = 0; o < 3; o++)
+        for (size_t m = 0; m < MODES; m++)
+            for (int in_place = 0; in_place < 2; in_place++)
+                for (int i = 0; i < (!full ? 1 : m == 0 ? 20 : 2); i++)
+                    c04_call(rank, input, dtype, c04_ops[o], modes[m], algorithm, in_place);
+}
+
 static void c04_algorithm(const struct rank *rank, const char *algorithm) {
-    for (size_t d = 0; d < 4; d++)
-        for (size_t o = 0; o < 3; o++)
-            for (size_t m = 0; m < MODES; m++)
-                for (int in_place = 0; in_place < 2; in_place++)
-                    for (int i = 0; i < (!full ? 1 : m == 0 ? 20 : 2); i++)
-                        c04_call(rank, c04_types[d], c04_ops[o], modes[m], algorithm, in_place);
+    for (size_t d = 0; d < 4; d++) {
+        unsigned char *input = malloc(c04_count() * rota_dtype_size(c04_types[d]));
+        input_fill(input, c04_types[d], rank->rank, 0, c04_count());
+        c04_type(rank, input, c04_types[d], algorithm);
+        free(input);
+    }
 }
 
 static void c04_rank(const struct rank *rank) {
