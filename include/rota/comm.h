@@ -150,8 +150,9 @@ ROTA_API rota_status rota_comm_set_timeout(rota_comm *comm, int64_t timeout_ms);
 
 /* Mode of the communicator's operations that name none (setting ROTA_MODE at first). Local: all
  * ranks set the same one between the same two operations, else the next one that reduces ends in
- * ROTA_ERR_MISMATCH. Communicators that are split off later begin with it. Plans keep the mode with
- * which they were made. Errors: ROTA_ERR_ARGUMENT (no mode, or ROTA_NUMERICS_DEFAULT). */
+ * ROTA_ERR_MISMATCH. Communicators that are split off or shrunk from it later begin with it. Plans
+ * keep the mode with which they were made. Errors: ROTA_ERR_ARGUMENT (no mode, or
+ * ROTA_NUMERICS_DEFAULT). */
 ROTA_API rota_status rota_comm_set_numerics(rota_comm *comm, rota_numerics numerics);
 
 #ifdef __cplusplus

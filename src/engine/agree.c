@@ -204,10 +204,14 @@ static rota_status make_shrunk(rota_comm *comm, const struct agreement *agreemen
     struct comm_name wire_name = {.id = id,
                                   .generation = (uint32_t)XXH3_64bits(words, sizeof(words))};
     rota_status status = comm_create(job, name, members, count, self, wire_name, shrunk);
-    if (status == ROTA_OK)
+    if (status == ROTA_OK) {
         atomic_store_explicit(&(*shrunk)->timeout_ms,
                               atomic_load_explicit(&comm->timeout_ms, memory_order_relaxed),
                               memory_order_relaxed);
+        atomic_store_explicit(&(*shrunk)->numerics,
+                              atomic_load_explicit(&comm->numerics, memory_order_relaxed),
+                              memory_order_relaxed);
+    }
     free(members);
     return status;
 }

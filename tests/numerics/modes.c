@@ -273,6 +273,9 @@ static void carrying_rank(const struct rank *rank) {
     CHECK(refuses_ring(rank->comm, ROTA_NUMERICS_DEFAULT), "a child changed its parent's mode");
     CHECK_OK(rota_comm_destroy(child));
     CHECK_OK(rota_comm_destroy(other));
+    CHECK_OK(rota_comm_shrink(rank->comm, NULL, &child, NULL));
+    CHECK(refuses_ring(child, ROTA_NUMERICS_DEFAULT), "who is left has lost the mode");
+    CHECK_OK(rota_comm_destroy(child));
 }
 
 static void communicators_carry_a_mode(void) {
