@@ -4,12 +4,8 @@
 #include "base/error.h"
 #include "topology/print.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 struct rota_topo {
     struct topo *graph;
@@ -17,43 +13,6 @@ struct rota_topo {
     struct topo_rings rings;
     struct topo_trees trees;
 };
-
-/* Files are at most this large: the largest real one has 0.2 MiB. */
-#define MAX_FILE ((size_t)64 << 20)
-
-static rota_status read_whole(const char *path, char **bytes, size_t *length) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO does not keep us waiting */
-    struct stat info;
-    if (fd < 0)
-        return error_raise_system(errno, "%.200s cannot be read", path);
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || (size_t)info.st_size > MAX_FILE) {
-        close(fd);
-        return error_raise(ROTA_ERR_FORMAT, "%.200s: expected a file of at most %zu MiB", path,
-                           MAX_FILE >> 20);
-    }
-    size_t size = (size_t)info.st_size, got = 0;
-    char *buffer = malloc(size + 1);
-    rota_status status =
-        buffer == NULL ? error_raise(ROTA_ERR_MEMORY, "no memory for %.200s", path) : ROTA_OK;
-    while (status == ROTA_OK && got < size) {
-        ssize_t part = read(fd, buffer + got, size - got);
-        if (part < 0 && errno == EINTR)
-            continue;
-        if (part < 0)
-            status = error_raise_system(errno, "%.200s cannot be read", path);
-        if (part <= 0)
-            break;
-        got += (size_t)part;
-    }
-    close(fd);
-    if (status != ROTA_OK) {
-        free(buffer);
-        return status;
-    }
-    *bytes = buffer;
-    *length = got;
-    return ROTA_OK;
-}
 
 /* bytes NULL: this machine. */
 static rota_status make(const char *bytes, size_t length, const char *source, rota_topo **topo) {
@@ -83,7 +42,7 @@ rota_status rota_topo_load(const char *path, rota_topo **topo) {
         return error_raise(ROTA_ERR_ARGUMENT, "rota_topo_load: topo is NULL");
     if (path == NULL)
         return make(NULL, 0, "this machine", topo);
-    rota_status status = read_whole(path, &bytes, &length);
+    rota_status status = topo_read_file(path, &bytes, &length);
     if (status == ROTA_OK)
         status = make(bytes, length, path, topo);
     free(bytes);
@@ -94,9 +53,9 @@ rota_status rota_topo_read(const char *bytes, size_t length, const char *source,
     if (bytes == NULL || topo == NULL)
         return error_raise(ROTA_ERR_ARGUMENT, "rota_topo_read: expected bytes and where to put the "
                                               "topology");
-    if (length > MAX_FILE)
+    if (length > TOPO_MAX_FILE)
         return error_raise(ROTA_ERR_FORMAT, "rota_topo_read: expected at most %zu MiB",
-                           MAX_FILE >> 20);
+                           TOPO_MAX_FILE >> 20);
     return make(bytes, length, source != NULL ? source : "(memory)", topo);
 }
 
@@ -304,7 +263,7 @@ rota_status rota_topo_judge(const rota_topo *topo, const char *graph_path,
     if (topo == NULL || graph_path == NULL || result == NULL || result->size < sizeof *result)
         return error_raise(ROTA_ERR_ARGUMENT, "rota_topo_judge: expected a topology, the path of a "
                                               "graph file and a result with its size set");
-    rota_status status = read_whole(graph_path, &bytes, &length);
+    rota_status status = topo_read_file(graph_path, &bytes, &length);
     if (status == ROTA_OK)
         status = topo_read_graph(graph_path, bytes, length, &file);
     if (status == ROTA_OK)

@@ -151,6 +151,11 @@ rota_status topo_read_cluster(struct topo *topo, const char *bytes, size_t lengt
 rota_status topo_read_machine(struct topo *topo);
 /* Adds NVLinks and compute capabilities of this machine where NVML is there. */
 void topo_read_nvml(struct topo *topo);
+/* The whole file; *bytes is the caller's to free, with a NUL behind. Errors: ROTA_ERR_SYSTEM,
+ * ROTA_ERR_FORMAT (no regular file, too large), ROTA_ERR_MEMORY. */
+rota_status topo_read_file(const char *path, char **bytes, size_t *length);
+/* Files are at most this large: the largest real one has 0.2 MiB. */
+#define TOPO_MAX_FILE ((size_t)64 << 20)
 /* Finds the form of the bytes and reads them. */
 rota_status topo_read(struct topo *topo, const char *bytes, size_t length);
 

@@ -7,6 +7,7 @@
 #include "topology/hwloc_check.h"
 #include "base/error.h"
 
+#include <ctype.h>
 #include <expat.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -43,21 +44,116 @@ static void need(struct checking *checking, const char **attributes, const char 
     char what[96];
     snprintf(what, sizeof(what), "%.40s without attribute %s", type, name);
     if (attribute(attributes, name) == NULL)
-        refuse(checking, "an object of type %s", what);
+        refuse(checking, "an element of type %s", what);
+}
+
+/* What attributes must look like: hwloc takes most of them on trust, and where it does not, it
+ * leaks what it has read so far. */
+enum shape { DIGITS, REAL, SET, BUS_ID, PCI_TYPE, BRIDGE_TYPE };
+
+static const struct {
+    const char *name;
+    enum shape shape;
+} shapes[] = {
+    {"os_index", DIGITS},
+    {"gp_index", DIGITS},
+    {"depth", DIGITS},
+    {"cache_size", DIGITS},
+    {"cache_linesize", DIGITS},
+    {"cache_associativity", DIGITS},
+    {"cache_type", DIGITS},
+    {"local_memory", DIGITS},
+    {"osdev_type", DIGITS},
+    {"kind", DIGITS},
+    {"subkind", DIGITS},
+    {"nbobjs", DIGITS},
+    {"pci_link_speed", REAL},
+    {"cpuset", SET},
+    {"complete_cpuset", SET},
+    {"allowed_cpuset", SET},
+    {"nodeset", SET},
+    {"complete_nodeset", SET},
+    {"allowed_nodeset", SET},
+    {"online_cpuset", SET},
+    {"pci_busid", BUS_ID},
+    {"pci_type", PCI_TYPE},
+    {"bridge_type", BRIDGE_TYPE},
+};
+
+static bool only(const char *text, const char *allowed, size_t longest) {
+    size_t length = strlen(text);
+    return length > 0 && length <= longest && strspn(text, allowed) == length;
+}
+
+/* Whether the text is the pattern, in which x stands for a hexadecimal digit. */
+static bool is_like(const char *text, const char *pattern) {
+    for (; *pattern != '\0'; pattern++, text++)
+        if (*pattern == 'x' ? isxdigit((unsigned char)*text) == 0 : *text != *pattern)
+            return false;
+    return *text == '\0';
+}
+
+static bool has_shape(const char *text, enum shape shape) {
+    switch (shape) {
+    case DIGITS: /* -1: not known, in files of version 1 */
+        return only(text, "0123456789", 20) || strcmp(text, "-1") == 0;
+    case REAL:
+        return only(text, "0123456789.", 24);
+    case SET:
+        return only(text, "0123456789abcdefABCDEFx,", 8192) || strncmp(text, "0xf...f", 7) == 0;
+    case BUS_ID:
+        return is_like(text, "xxxx:xx:xx.x") || is_like(text, "xxxxx:xx:xx.x");
+    case PCI_TYPE:
+        return is_like(text, "xxxx [xxxx:xxxx] [xxxx:xxxx] xx");
+    default:
+        return strcmp(text, "0-1") == 0 || strcmp(text, "1-1") == 0 || strcmp(text, "0-0") == 0;
+    }
+}
+
+static void check_shapes(struct checking *checking, const char **attributes) {
+    for (; attributes[0] != NULL; attributes += 2)
+        for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+            if (strcmp(attributes[0], shapes[i].name) == 0 &&
+                !has_shape(attributes[1], shapes[i].shape)) {
+                char what[96];
+                snprintf(what, sizeof(what), "attribute %s is \"%.40s\"", attributes[0],
+                         attributes[1]);
+                refuse(checking, "malformed: %s", what);
+            }
+}
+
+static const char *const types[] = {
+    "System",  "Machine", "Package",  "Socket",   "Die",     "Core",     "PU",       "Cache",
+    "L1Cache", "L2Cache", "L3Cache",  "L4Cache",  "L5Cache", "L1iCache", "L2iCache", "L3iCache",
+    "Group",   "Misc",    "NUMANode", "MemCache", "Bridge",  "PCIDev",   "OSDev",    "Node"};
+
+static const char *const elements[] = {
+    "topology", "object",    "info",      "distances2", "distances2hetero",
+    "indexes",  "u64values", "support",   "memattr",    "memattr_value",
+    "cpukind",  "userdata",  "page_type", "distances",  "latency"};
+
+static bool is_among(const char *text, const char *const *list, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(text, list[i]) == 0)
+            return true;
+    return false;
 }
 
 static void check_object(struct checking *checking, const char **attributes) {
+    static const char *const sets[] = {"cpuset", "complete_cpuset", "nodeset", "complete_nodeset"};
     const char *type = attribute(attributes, "type");
     if (type == NULL) {
         refuse(checking, "an object without attribute %s", "type");
         return;
     }
-    if (strcmp(type, "PU") == 0 || strcmp(type, "Machine") == 0)
-        need(checking, attributes, type, "cpuset");
+    if (!is_among(type, types, sizeof(types) / sizeof(types[0])))
+        refuse(checking, "the type \"%.40s\" is not known", type);
+    bool io = strcmp(type, "PCIDev") == 0 || strcmp(type, "Bridge") == 0 ||
+              strcmp(type, "OSDev") == 0 || strcmp(type, "Misc") == 0;
+    for (size_t i = 0; i < (checking->version == 1 ? 2 : 4) && !io; i++)
+        need(checking, attributes, type, sets[i]); /* hwloc 2.9 crashes without */
     if (strcmp(type, "PU") == 0 || strcmp(type, "NUMANode") == 0)
         need(checking, attributes, type, "os_index");
-    if (checking->version == 2 && (strcmp(type, "Machine") == 0 || strcmp(type, "NUMANode") == 0))
-        need(checking, attributes, type, "nodeset");
     if (strcmp(type, "PCIDev") == 0) {
         need(checking, attributes, type, "pci_busid");
         need(checking, attributes, type, "pci_type");
@@ -79,8 +175,15 @@ static void on_start(void *argument, const char *name, const char **attributes) 
     }
     if (checking->depth > MAX_DEPTH)
         refuse(checking, "elements are nested deeper than %s levels", "64");
-    if (strcmp(name, "object") == 0 && checking->version <= 2)
+    if (checking->version > 2)
+        return; /* hwloc's to refuse, or to know */
+    if (!is_among(name, elements, sizeof(elements) / sizeof(elements[0])))
+        refuse(checking, "element <%.40s> is not known", name);
+    check_shapes(checking, attributes);
+    if (strcmp(name, "object") == 0)
         check_object(checking, attributes);
+    if (strcmp(name, "info") == 0)
+        need(checking, attributes, "info", "name");
 }
 
 static void on_end(void *argument, const char *name) {

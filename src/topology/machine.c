@@ -6,11 +6,13 @@
 #include "topology/machine.h"
 #include "base/error.h"
 #include "topology/graph.h"
+#include "topology/hwloc_check.h"
 
 #include <errno.h>
 #include <hwloc.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 /* Objects of a type, and those of them that hold a usable PU. */
 static void count_objects(hwloc_topology_t topology, hwloc_obj_type_t type,
@@ -72,15 +74,40 @@ static void describe(hwloc_topology_t topology, hwloc_const_bitmap_t usable,
     *machine = found;
 }
 
+/* hwloc would read the file of HWLOC_XMLFILE by itself, and crash on some that are bad. */
+static rota_status open_other_machine(hwloc_topology_t topology, const char *path) {
+    char *bytes = NULL, *text = NULL;
+    size_t length = 0, text_length = 0;
+    int version;
+    rota_status status = topo_read_file(path, &bytes, &length);
+    if (status == ROTA_OK)
+        status = hwloc_check(path, bytes, length, &text, &text_length, &version);
+    if (status == ROTA_OK &&
+        (hwloc_topology_set_xmlbuffer(topology, text, (int)text_length + 1) != 0 ||
+         hwloc_topology_load(topology) != 0))
+        status = error_raise(ROTA_ERR_FORMAT,
+                             "HWLOC_XMLFILE=%.150s: hwloc cannot read it as a "
+                             "topology",
+                             path);
+    free(bytes);
+    free(text);
+    return status;
+}
+
 rota_status topo_machine_open(hwloc_topology_t topology) {
     unsigned long flags = HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED;
+    const char *other = getenv("HWLOC_XMLFILE");
 #if HWLOC_API_VERSION >= 0x00020500
     flags |= HWLOC_TOPOLOGY_FLAG_DONT_CHANGE_BINDING;
 #else
     /* Fails where hwloc has no such component, which is as good. */
     (void)hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
 #endif
-    if (hwloc_topology_set_flags(topology, flags) != 0 || hwloc_topology_load(topology) != 0)
+    if (hwloc_topology_set_flags(topology, flags) != 0)
+        return error_raise_system(errno, "hwloc cannot load the machine's topology");
+    if (other != NULL && other[0] != '\0')
+        return open_other_machine(topology, other);
+    if (hwloc_topology_load(topology) != 0)
         return error_raise_system(errno, "hwloc cannot load the machine's topology");
     return ROTA_OK;
 }

@@ -123,16 +123,19 @@ static rota_status read_head(struct table *table, struct line line) {
 }
 
 static rota_status read_cell(struct table *table, size_t at, const char *word) {
+    bool diagonal = at / (size_t)table->columns == at % (size_t)table->columns;
+    if (diagonal != (strcmp(word, "X") == 0))
+        return wrong(table, "expected X on the diagonal and nowhere else, not", word);
+    if (diagonal) {
+        table->classes[at] = ROTA_PATH_LOC;
+        return ROTA_OK;
+    }
     if (strncmp(word, "NV", 2) == 0 && isdigit((unsigned char)word[2])) {
         long count = strtol(word + 2, NULL, 10);
         if (count < 1 || count > 1024)
             return wrong(table, "not a number of NVLinks:", word);
         table->links[at] = (int)count;
         table->classes[at] = ROTA_PATH_LNK;
-        return ROTA_OK;
-    }
-    if (strcmp(word, "X") == 0) {
-        table->classes[at] = ROTA_PATH_LOC;
         return ROTA_OK;
     }
     for (int class = ROTA_PATH_PIX; class <= ROTA_PATH_SYS; class ++)
@@ -227,7 +230,7 @@ static void mirror(struct table *table) {
 static int row_links(const struct table *table, int row) {
     int sum = 0;
     for (int j = 0; j < table->columns; j++)
-        sum += table->links[row * table->columns + j];
+        sum += table->is_gpu[row] && table->is_gpu[j] ? table->links[row * table->columns + j] : 0;
     return sum;
 }
 
@@ -243,7 +246,7 @@ static void add_links(struct table *table) {
     for (int i = 0; i < columns; i++) {
         int widest = 0;
         for (int j = 0; j < columns; j++) {
-            int count = table->links[i * columns + j];
+            int count = table->is_gpu[i] && table->is_gpu[j] ? table->links[i * columns + j] : 0;
             widest = count > widest ? count : widest;
             if (nvswitch < 0)
                 topo_add_link(topo, table->nodes[i], table->nodes[j], count);

@@ -87,6 +87,9 @@ static void on_end(void *argument, const char *name) {
         refuse(reading, "its channels have different numbers of GPUs");
     file->width = reading->width;
     file->count++;
+    reading->width = 0;
+    if ((long)file->count * file->width != reading->used)
+        refuse(reading, "a <gpu> stands outside its channel");
 }
 
 static void on_entity(void *argument, const char *name, int is_parameter, const char *value,

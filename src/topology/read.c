@@ -1,9 +1,49 @@
-/* Which reader a file is for: told by its content, since names say little. */
+/* Files, and which reader one is for: told by its content, since names say little. */
 #include "base/error.h"
 #include "topology/graph.h"
 
 #include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+rota_status topo_read_file(const char *path, char **bytes, size_t *length) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO does not keep us waiting */
+    struct stat info;
+    if (fd < 0)
+        return error_raise_system(errno, "%.200s cannot be read", path);
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || (size_t)info.st_size > TOPO_MAX_FILE) {
+        close(fd);
+        return error_raise(ROTA_ERR_FORMAT, "%.200s: expected a file of at most %zu MiB", path,
+                           TOPO_MAX_FILE >> 20);
+    }
+    size_t size = (size_t)info.st_size, got = 0;
+    char *buffer = malloc(size + 1);
+    rota_status status =
+        buffer == NULL ? error_raise(ROTA_ERR_MEMORY, "no memory for %.200s", path) : ROTA_OK;
+    while (status == ROTA_OK && got < size) {
+        ssize_t part = read(fd, buffer + got, size - got);
+        if (part < 0 && errno == EINTR)
+            continue;
+        if (part < 0)
+            status = error_raise_system(errno, "%.200s cannot be read", path);
+        if (part <= 0)
+            break;
+        got += (size_t)part;
+    }
+    close(fd);
+    if (status != ROTA_OK) {
+        free(buffer);
+        return status;
+    }
+    buffer[got] = '\0';
+    *bytes = buffer;
+    *length = got;
+    return ROTA_OK;
+}
 
 /* The first element of an XML text, past declarations and comments; "" when there is none. */
 static void first_element(const char *bytes, size_t length, char name[32]) {
