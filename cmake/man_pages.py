@@ -244,8 +244,8 @@ def tidy(page):
 def command_page(name, summary, synopsis, text, version):
     page = title(name, 1, version) + f".SH NAME\n{name} \\- {escape(summary)}\n"
     page += ".SH SYNOPSIS\n" + code("\n".join(synopsis)) + ".SH DESCRIPTION\n" + from_markdown(text)
-    others = [other for other in ("rota", "rota-run", "rota-bench", "rota-verify", "rota-doctor",
-                              "rota-info")
+    others = [other for other in ("rota", "rota-run", "rota-bench", "rota-verify", "rota-topo",
+                              "rota-doctor", "rota-info")
               if other != name]
     return page + ".SH SEE ALSO\n" + ",\n".join(f"\\fB{other}\\fR(1)" for other in others) + "\n"
 
