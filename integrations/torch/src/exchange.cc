@@ -47,6 +47,7 @@ WorkPointer RotaBackend::all_to_all_single(at::Tensor &output, at::Tensor &input
     Operation what = operation(OpType::ALLTOALL_BASE, "all_to_all", "all_to_all", opts);
     at::Tensor from = plain_input(input);
     Result result = plain_result(output, false);
+    what.inputs = {input};
     what.kept = {from, result.memory};
     what.outputs = {output};
     what.unpack = std::move(result.unpack);
@@ -77,6 +78,7 @@ WorkPointer RotaBackend::alltoall(Tensors &outputs, Tensors &inputs,
         sent.push_back(static_cast<size_t>(inputs[i].numel()));
         taken.push_back(static_cast<size_t>(outputs[i].numel()));
     }
+    what.inputs = inputs;
     what.kept = {from, result.memory};
     what.outputs = outputs;
     what.unpack = std::move(result.unpack);

@@ -60,6 +60,7 @@ WorkPointer RotaBackend::allgather(std::vector<Tensors> &outputs, Tensors &input
     at::Tensor input = plain_input(inputs[0]);
     Result result = packed(outputs[0], false, true);
     std::vector<size_t> counts = counts_of(outputs[0]);
+    what.inputs = inputs;
     what.kept = {input, result.memory};
     what.outputs = outputs[0];
     what.unpack = std::move(result.unpack);
@@ -84,6 +85,7 @@ WorkPointer RotaBackend::all_gather_single(at::Tensor &output, at::Tensor &input
     Operation what = operation(OpType::_ALLGATHER_BASE, "all_gather", "_all_gather_base", opts);
     at::Tensor from = plain_input(input);
     Result result = plain_result(output, false);
+    what.inputs = {input};
     what.kept = {from, result.memory};
     what.outputs = {output};
     what.unpack = std::move(result.unpack);
@@ -107,6 +109,7 @@ WorkPointer RotaBackend::all_gather_single_coalesced(Tensors &outputs, Tensors &
         to.push_back(result.memory);
         what.unpack = both(std::move(what.unpack), std::move(result.unpack));
     }
+    what.inputs = inputs;
     what.kept = from;
     what.kept.insert(what.kept.end(), to.begin(), to.end());
     what.outputs = outputs;
@@ -143,6 +146,7 @@ WorkPointer RotaBackend::allgather_coalesced(std::vector<Tensors> &outputs, Tens
         to.push_back(result.memory);
         what.unpack = both(std::move(what.unpack), std::move(result.unpack));
     }
+    what.inputs = inputs;
     what.kept = from;
     what.kept.insert(what.kept.end(), to.begin(), to.end());
     for (const Tensors &of_rank : outputs)
@@ -175,6 +179,7 @@ WorkPointer RotaBackend::gather(std::vector<Tensors> &outputs, Tensors &inputs,
     } else {
         TORCH_CHECK_VALUE(outputs.empty(), "rota gather: requires empty output on non-root");
     }
+    what.inputs = inputs;
     what.kept = {input, result.memory};
     what.unpack = std::move(result.unpack);
     return group_->run(std::move(what), [&](rota_comm *comm, const rota_call &call, RotaWork &) {
@@ -199,6 +204,7 @@ WorkPointer RotaBackend::gather_single(at::Tensor &output, at::Tensor &input,
         result = plain_result(output, false);
         what.outputs = {output};
     }
+    what.inputs = {input};
     what.kept = {from, result.memory};
     what.unpack = std::move(result.unpack);
     return group_->run(std::move(what), [&](rota_comm *comm, const rota_call &call, RotaWork &) {

@@ -16,6 +16,7 @@ WorkPointer RotaBackend::send(Tensors &tensors, int destination, int tag) {
     at::Tensor from = plain_input(only(tensors, "send"));
     TORCH_CHECK_VALUE(tag >= 0, "rota send: tag must be nonnegative");
     Operation what = operation(OpType::SEND, "send", "send", std::chrono::milliseconds(-1), true);
+    what.inputs = tensors;
     what.kept = {from};
     return group_->run(
         std::move(what),
@@ -32,6 +33,7 @@ WorkPointer RotaBackend::receive(at::Tensor &tensor, int source, int tag) {
                                "recv", source == ROTA_ANY_SOURCE ? "recvAnySource" : "recv",
                                std::chrono::milliseconds(-1), true);
     Result result = plain_result(tensor, false);
+    what.inputs = {tensor};
     what.kept = {result.memory};
     what.outputs = {tensor};
     what.expected = tensor.numel();

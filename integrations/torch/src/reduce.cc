@@ -21,6 +21,7 @@ WorkPointer RotaBackend::broadcast(Tensors &tensors, const c10d::BroadcastOption
     check_root(opts.rootRank, "broadcast");
     Operation what = operation(OpType::BROADCAST, "broadcast", "broadcast", opts);
     Result result = plain_result(tensors[0], true);
+    what.inputs = tensors;
     what.kept = {result.memory};
     what.outputs = tensors;
     what.unpack = result.unpack;
@@ -39,6 +40,7 @@ WorkPointer RotaBackend::allreduce(Tensors &tensors, const c10d::AllreduceOption
     check_tensors(tensors, "allreduce");
     Operation what = operation(OpType::ALLREDUCE, "all_reduce", "all_reduce", opts);
     Result result = plain_result(tensors[0], true);
+    what.inputs = tensors;
     what.kept = {result.memory};
     what.outputs = tensors;
     what.unpack = std::move(result.unpack);
@@ -63,6 +65,7 @@ WorkPointer RotaBackend::allreduce_coalesced(Tensors &tensors,
         memory.push_back(result.memory);
         what.unpack = both(std::move(what.unpack), std::move(result.unpack));
     }
+    what.inputs = tensors;
     what.kept = memory;
     what.outputs = tensors;
     return group_->run(std::move(what), [&](rota_comm *comm, const rota_call &call, RotaWork &) {
@@ -84,6 +87,7 @@ WorkPointer RotaBackend::reduce(Tensors &tensors, const c10d::ReduceOptions &opt
     Operation what = operation(OpType::REDUCE, "reduce", "reduce", opts);
     int root = static_cast<int>(opts.rootRank);
     Result result = plain_result(tensors[0], true);
+    what.inputs = tensors;
     what.kept = {result.memory};
     what.outputs = tensors;
     if (root == getRank())

@@ -35,6 +35,8 @@ WorkPointer RotaBackend::scatter(Tensors &outputs, std::vector<Tensors> &inputs,
     } else {
         TORCH_CHECK_VALUE(inputs.empty(), "rota scatter: requires empty input on non-root");
     }
+    if (is_root)
+        what.inputs = inputs[0];
     what.kept = {result.memory, from};
     what.outputs = outputs;
     what.unpack = std::move(result.unpack);
@@ -62,6 +64,7 @@ WorkPointer RotaBackend::reduce_scatter(Tensors &outputs, std::vector<Tensors> &
     std::vector<size_t> counts;
     for (const at::Tensor &tensor : inputs[0])
         counts.push_back(count_of(tensor));
+    what.inputs = inputs[0];
     what.kept = {from, result.memory};
     what.outputs = outputs;
     what.unpack = std::move(result.unpack);
@@ -93,6 +96,7 @@ WorkPointer RotaBackend::reduce_scatter_single(at::Tensor &output, at::Tensor &i
         operation(OpType::_REDUCE_SCATTER_BASE, "reduce_scatter", "_reduce_scatter_base", opts);
     at::Tensor from = plain_input(input);
     Result result = plain_result(output, false);
+    what.inputs = {input};
     what.kept = {from, result.memory};
     what.outputs = {output};
     what.unpack = std::move(result.unpack);
@@ -121,6 +125,7 @@ WorkPointer RotaBackend::reduce_scatter_single_coalesced(Tensors &outputs, Tenso
         to.push_back(result.memory);
         what.unpack = both(std::move(what.unpack), std::move(result.unpack));
     }
+    what.inputs = inputs;
     what.kept = from;
     what.kept.insert(what.kept.end(), to.begin(), to.end());
     what.outputs = outputs;

@@ -74,9 +74,11 @@ WorkPointer RotaBackend::allreduce_sparse(Tensors &tensors, const c10d::Allreduc
 
     Operation what =
         operation(OpType::_ALLREDUCE_SPARSE, "all_reduce_sparse", "sparse_all_reduce", opts);
+    what.inputs = tensors;
     what.kept = {indices, values, all_indices, all_values};
     what.outputs = tensors;
-    what.unpack = [all_indices, all_values, target = tensors[0].detach()]() mutable {
+    what.unpack = [all_indices, all_values, target = tensors[0]]() mutable {
+        at::NoGradGuard no_grad; // and not detached: that would be a sparse tensor of its own
         at::Tensor sum =
             at::sparse_coo_tensor(all_indices.t(), all_values, target.sizes()).coalesce();
         target.copy_(sum);

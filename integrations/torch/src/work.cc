@@ -25,7 +25,7 @@ static const char *title_of(const Group &group, const char *title) {
 
 static std::optional<std::vector<at::Tensor>> inputs_for(const char *title,
                                                          const Operation &operation) {
-    return title != nullptr ? std::make_optional(operation.kept) : std::nullopt;
+    return title != nullptr ? std::make_optional(operation.inputs) : std::nullopt;
 }
 
 RotaWork::RotaWork(std::shared_ptr<Group> group, Operation what, uint64_t sequence)

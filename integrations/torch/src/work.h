@@ -23,6 +23,7 @@ struct Operation {
     const char *title = ""; // of its profiler event, without the backend's name before it
     std::chrono::milliseconds timeout{0};
     bool async = true;
+    std::vector<at::Tensor> inputs;  // the caller's, for the profiler
     std::vector<at::Tensor> kept;    // buffers that the call uses
     std::vector<at::Tensor> outputs; // the value of its future
     std::function<void()> unpack;    // copies results to where they belong; may be empty
