@@ -32,7 +32,8 @@ rota_status check_overlap(const void *send, size_t send_bytes, const void *recv,
 static inline void check_errno_restore(const int *saved) {
     errno = *saved;
 }
-#define CHECK_KEEP_ERRNO const int saved_errno __attribute__((cleanup(check_errno_restore))) = errno
+#define CHECK_KEEP_ERRNO                                                                           \
+    const int saved_errno __attribute__((cleanup(check_errno_restore), unused)) = errno
 
 /* Every public function that works on a communicator runs between these. */
 static inline void comm_enter(rota_comm *comm) {
