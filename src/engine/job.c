@@ -11,6 +11,7 @@
 #include "engine/persistent.h"
 #include "engine/progress.h"
 #include "engine/recorder.h"
+#include "engine/topology.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -478,6 +479,8 @@ rota_status job_open(const rota_config *config, int64_t timeout_ms, struct job *
     if (status == ROTA_OK)
         status = bootstrap_agree_identity(&job->place, deadline_ns);
     if (status == ROTA_OK)
+        status = topology_check_settings(job->settings, job->place.nranks);
+    if (status == ROTA_OK)
         status = prepare(job, &record);
     if (status == ROTA_OK)
         status = bootstrap_exchange(&job->place, job->settings, &record, job->records, deadline_ns);
@@ -523,6 +526,8 @@ rota_status job_open_threads(int nranks, struct job **jobs) {
         else
             status = load_settings(jobs[made], &unused);
     }
+    if (status == ROTA_OK)
+        status = topology_check_settings(jobs[0]->settings, nranks);
     if (status == ROTA_OK)
         share_identity(jobs, nranks);
     for (int r = 0; r < nranks && status == ROTA_OK; r++)

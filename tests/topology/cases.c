@@ -406,3 +406,33 @@ Test(topology, what_is_odd_is_named) {
         free(text);
     }
 }
+
+/* A job of threads while the environment names the file; the status of its creation. */
+static rota_status job_with(const char *setting, const char *path, int nranks) {
+    rota_comm *comms[8] = {NULL};
+    setenv(setting, path, 1);
+    rota_status status = rota_init_threads(nranks, comms, NULL);
+    unsetenv(setting);
+    for (int r = 0; status == ROTA_OK && r < nranks; r++)
+        rota_comm_destroy(comms[r]);
+    return status;
+}
+
+Test(topology, C100_files_that_settings_name) {
+    char path[512];
+    snprintf(path, sizeof(path), "%s/nccl-graph/azure-ncv4-graph.xml", TOPOLOGY_DATA);
+    /* Rings of another machine are left aside. */
+    cr_assert_eq(job_with("ROTA_GRAPH_FILE", path, 3), ROTA_OK, "%s", last_message());
+    cr_assert_eq(job_with("ROTA_GRAPH_FILE", path, 4), ROTA_OK, "%s", last_message());
+    cr_assert_eq(job_with("ROTA_GRAPH_FILE", path, 5), ROTA_OK, "%s", last_message());
+    cr_assert_eq(job_with("ROTA_GRAPH_FILE", "/no/such/file", 2), ROTA_OK, "%s", last_message());
+    /* A topology that cannot be read is an error that says which and why. */
+    cr_assert_eq(job_with("ROTA_TOPO_FILE", "/no/such/file", 2), ROTA_ERR_SYSTEM);
+    cr_assert(strstr(last_message(), "/no/such/file") != NULL &&
+                  strstr(last_message(), "ROTA_TOPO_FILE (environment)") != NULL,
+              "%s", last_message());
+    cr_assert_eq(job_with("ROTA_TOPO_FILE", path, 2), ROTA_ERR_FORMAT);
+    cr_assert_not_null(strstr(last_message(), "graph file"), "%s", last_message());
+    snprintf(path, sizeof(path), "%s/nccl/dgx1v-derived.xml", TOPOLOGY_DATA);
+    cr_assert_eq(job_with("ROTA_TOPO_FILE", path, 2), ROTA_OK, "%s", last_message());
+}

@@ -1,0 +1,70 @@
+/* Topology files that settings name are read when a job begins, so that a file left over from
+ * another machine is found there and not in the middle of the work. */
+#include "engine/topology.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "topology/rings.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The error at hand with the setting that led to it. */
+static rota_status blame(rota_status status, const char *setting, const char *origin) {
+    char message[256];
+    snprintf(message, sizeof(message), "%s", error_record()->message);
+    error_describe(status, "%s (%.60s): %s", setting, origin, message);
+    return status;
+}
+
+static rota_status check_topology(const char *path, const char *origin) {
+    char *bytes = NULL;
+    size_t length = 0;
+    struct topo *topo = topo_create(path);
+    rota_status status = topo == NULL ? error_raise(ROTA_ERR_MEMORY, "no memory for a topology")
+                                      : topo_read_file(path, &bytes, &length);
+    if (status == ROTA_OK)
+        status = topo_read(topo, bytes, length);
+    if (status == ROTA_OK)
+        status = topo_finish(topo);
+    for (int i = 0; status == ROTA_OK && i < topo->warning_count; i++)
+        log_write(LOG_INFO, "%s: %s", path, topo->warnings[i]);
+    free(bytes);
+    topo_destroy(topo);
+    return status == ROTA_OK ? ROTA_OK : blame(status, "ROTA_TOPO_FILE", origin);
+}
+
+static rota_status check_graph(const char *path, const char *origin, int nranks) {
+    struct topo_graph_file file = {0};
+    char *bytes = NULL;
+    size_t length = 0;
+    rota_status status = topo_read_file(path, &bytes, &length);
+    if (status == ROTA_OK)
+        status = topo_read_graph(path, bytes, length, &file);
+    for (int i = 0; status == ROTA_OK && i < file.count * file.width; i++)
+        if (file.devices[i] >= nranks)
+            status = error_raise(ROTA_ERR_FORMAT, "%.150s: there is no GPU %d in a job of %d ranks",
+                                 path, file.devices[i], nranks);
+    if (status == ROTA_OK && file.width != nranks)
+        status =
+            error_raise(ROTA_ERR_FORMAT, "%.150s: its rings have %d GPUs, the job has %d ranks",
+                        path, file.width, nranks);
+    free(bytes);
+    topo_free_graph(&file);
+    if (status == ROTA_OK || status == ROTA_ERR_MEMORY)
+        return status;
+    log_write(LOG_WARN, "ROTA_GRAPH_FILE (%s): %s: ignored", origin, error_record()->message);
+    error_clear();
+    return ROTA_OK;
+}
+
+rota_status topology_check_settings(const struct settings *settings, int nranks) {
+    const char *topology = settings_text(settings, SETTING_TOPO_FILE);
+    const char *graph = settings_text(settings, SETTING_GRAPH_FILE);
+    rota_status status = ROTA_OK;
+    if (topology[0] != '\0')
+        status = check_topology(topology, settings_origin(settings, SETTING_TOPO_FILE));
+    if (status == ROTA_OK && graph[0] != '\0')
+        status = check_graph(graph, settings_origin(settings, SETTING_GRAPH_FILE), nranks);
+    return status;
+}
