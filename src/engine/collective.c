@@ -14,6 +14,7 @@
 #include "engine/record_calls.h"
 #include "engine/select.h"
 #include "engine/staging.h"
+#include "engine/strict.h"
 
 /* -- requests -----------------------------------------------------------------------------------
  */
@@ -103,7 +104,7 @@ bool collective_poll(rota_request *request) {
 void collective_next(rota_comm *comm) {
     rota_request *request = TAILQ_FIRST(&comm->queue);
     if (request == NULL || request->stage != REQUEST_QUEUED ||
-        atomic_load_explicit(&comm->status, memory_order_relaxed) != ROTA_OK)
+        atomic_load_explicit(&comm->status, memory_order_relaxed) != ROTA_OK || comm->held != NULL)
         return;
     if (request->may_be_native && !native_connect(comm)) {
         if (atomic_load_explicit(&comm->status, memory_order_relaxed) != ROTA_OK)
@@ -148,6 +149,14 @@ static rota_request *enqueue(rota_comm *comm, const struct call_args *args,
     request->algorithm = algorithm;
     request->may_be_native = collective_may_be_native(comm, call);
     request->sequence = ++comm->sequence;
+    if (comm->strict && comm->nranks > 1 && strict_enqueue(request) != ROTA_OK) {
+        /* The others compare, and would wait for this rank. */
+        rota_error record = *error_record();
+        request->freed = true;
+        request_close(request, record.status);
+        comm_fail(comm, &record);
+        return NULL;
+    }
     request->queued = true;
     atomic_fetch_add_explicit(&comm->outstanding, 1, memory_order_relaxed);
     TAILQ_INSERT_TAIL(&comm->queue, request, queue_entry);

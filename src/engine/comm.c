@@ -55,7 +55,9 @@ static rota_status read_settings(rota_comm *comm) {
     const struct settings *settings = comm->job->settings;
     atomic_init(&comm->timeout_ms, settings_integer(settings, SETTING_TIMEOUT_MS));
     atomic_store_explicit(&comm->numerics, (int)mode_setting(settings), memory_order_relaxed);
-    comm->check = strcmp(settings_text(settings, SETTING_CHECK), "off") != 0;
+    const char *check = settings_text(settings, SETTING_CHECK);
+    comm->check = strcmp(check, "off") != 0;
+    comm->strict = strcmp(check, "strict") == 0;
     comm->sequence = (uint64_t)settings_integer(settings, SETTING_TEST_SEQUENCE_START);
     comm->isa = isa_setting(settings);
     if (!cpu_isa_available(comm->isa))

@@ -14,6 +14,7 @@
 
 struct executor;
 struct inquiry_comm;
+struct strict;
 struct record_call;
 struct record_page;
 struct numerics_proof;
@@ -43,6 +44,8 @@ struct rota_request {
     int64_t started_ns, deadline_ns;
     struct inquiry_turn turn; /* of asking those it waits for */
     bool asked_last;          /* everybody was asked, as the deadline is near */
+    struct strict *strict;    /* not NULL: one of the library's own, which compares ... */
+    rota_request *strict_for; /* ... this one's call on all ranks before it begins */
     const struct algorithm *algorithm;
     enum request_stage stage;
     bool may_be_native;
@@ -105,6 +108,7 @@ struct rota_comm {
     uint32_t agreements;  /* so far; the same on all members */
     _Atomic int numerics; /* rota_numerics of calls that name none */
     bool check;           /* fingerprints travel */
+    bool strict;          /* calls are compared before data move */
     bool finalized;
     uint64_t sequence;              /* of the last collective */
     const struct algorithm *forced; /* setting ROTA_ALGORITHM */

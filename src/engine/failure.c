@@ -18,8 +18,7 @@
 #define MISMATCH_NS 300000000
 #define BROKEN_NS 600000000
 #define VERDICT_NS 250000000
-/* How long it takes that a notice arrives, of a rank that leaves after it. */
-#define LEFT_NS 40000000
+/* How long a rank that has told something stays, so that it is heard before it is missed. */
 #define TELL_NS 60000000
 /* How long a wait goes on without a look at whom it waits for. */
 #define LOOK_NS 50000000
@@ -215,21 +214,37 @@ static bool has_left(const char *text, int rank) {
     return left != NULL && (end == NULL || left < end);
 }
 
+/* Where a member listens, when that is on another host. */
+static void add_address(const rota_comm *comm, int member, rota_error *record) {
+    const struct job *job = comm->job;
+    char text[NET_ADDRESS_TEXT];
+    if (member < 0 || job_same_host(job, comm->members[member], job->rank))
+        return;
+    net_address_text(&job->records[comm->members[member]].addresses.inet[0], text);
+    snprintf(record->address, sizeof(record->address), "%.63s", text);
+}
+
 /* The record of a verdict for one communicator. */
-static void verdict_record(const rota_comm *comm, const struct failure *failure,
+static void verdict_record(const rota_comm *comm, const struct failure *failure, const bool *dead,
                            rota_error *record) {
+    bool any_dead = false;
     *record = (rota_error)ROTA_ERROR_INIT;
     record->status = failure->status;
     record->peer = record->kind = -1;
     record->epoch = failure->epoch;
+    for (int i = 0; dead != NULL && i < failure->nranks; i++)
+        any_dead |= dead[i] && member_of(comm, failure->ranks[i]) >= 0;
     for (int i = 0; i < failure->nranks; i++) {
         int member = member_of(comm, failure->ranks[i]);
-        if (member < 0)
+        /* Who left in good order is not to blame beside one that died. */
+        if (member < 0 || (any_dead && !dead[i]))
             continue;
         record->peer = record->peer < 0 ? member : record->peer;
         error_add_culprit(record, member);
     }
-    snprintf(record->message, sizeof(record->message), "%s", failure->text);
+    add_address(comm, record->peer, record);
+    snprintf(record->message, sizeof(record->message), "%s%s%s", failure->text,
+             record->address[0] != '\0' ? ", at " : "", record->address);
 }
 
 /* Ends what dead ranks are members of, and what is held for any of the ranks. Communicators are
@@ -245,7 +260,7 @@ static void end_comms(struct job *job, const struct failure *failure, const bool
         if (!concerned)
             continue;
         rota_error record;
-        verdict_record(comm, failure, &record);
+        verdict_record(comm, failure, dead, &record);
         comm_end(comm, &record);
     }
 }
@@ -257,8 +272,7 @@ static void apply_verdict(struct job *job, const struct failure *failure) {
         dead[i] = !has_left(failure->text, failure->ranks[i]);
         ndead += dead[i];
     }
-    log_write(ndead > 0 ? LOG_WARN : LOG_DEBUG, "rank %d: %s (epoch %u)", job->rank, failure->text,
-              failure->epoch);
+    log_write(LOG_INFO, "rank %d: %s (epoch %u)", job->rank, failure->text, failure->epoch);
     if (dead != NULL)
         end_comms(job, failure, dead);
     for (int i = 0; i < failure->nranks; i++)
@@ -284,7 +298,7 @@ static void apply_isolated(struct job *job, const struct failure *failure) {
     LIST_FOREACH(comm, &job->comms, job_entry)
     if (comm->nranks > 1) {
         rota_error record;
-        verdict_record(comm, failure, &record);
+        verdict_record(comm, failure, NULL, &record);
         comm_end(comm, &record);
     }
 }
@@ -404,6 +418,8 @@ void failure_tell(rota_comm *comm, const rota_error *record) {
  */
 
 struct call_summary request_summary(const rota_request *request) {
+    if (request->strict_for != NULL)
+        request = request->strict_for;
     const struct call_args *args = &request->args;
     bool native = request->stage == REQUEST_NATIVE;
     unsigned flags =
@@ -447,7 +463,7 @@ void failure_link(rota_request *request, const struct link *link, int member) {
         error_add_culprit(error_record(), member);
         /* It may have left because of something that this rank is being told. */
         rota_error gone = *error_record();
-        failure_hold(comm, &gone, clock_now_ns() + LEFT_NS, -1);
+        failure_hold(comm, &gone, clock_now_ns() + FAILURE_LEFT_NS, -1);
         return;
     }
     request_raise(request, ROTA_ERR_PEER, member, "the connection of rank %d and rank %d broke: %s",
@@ -456,6 +472,7 @@ void failure_link(rota_request *request, const struct link *link, int member) {
     record.system_error = endpoint->system_error;
     error_add_culprit(&record, comm->rank);
     error_add_culprit(&record, member);
+    add_address(comm, member, &record);
     failure_hold(comm, &record, clock_now_ns() + BROKEN_NS, link->peer);
     liveness_suspect(comm->job->liveness, link->peer, LIVENESS_BROKEN, endpoint->system_error,
                      endpoint->evidence);
@@ -512,6 +529,7 @@ void failure_expire(rota_request *request, const int *awaited, int nawaited) {
         error_add_culprit(&record, summary.absent[i]);
     if (record.culprit_count > 0)
         record.peer = record.culprits[0];
+    add_address(comm, record.peer, &record);
     if (summary.nsilent == 0) {
         comm_fail(comm, &record);
         return;

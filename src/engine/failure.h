@@ -25,6 +25,9 @@ int failures_apply(struct job *job);
 rota_status failures_comm_open(rota_comm *comm);
 void failures_comm_close(rota_comm *comm);
 
+/* How long it takes that a notice arrives, of a rank that leaves after it. */
+#define FAILURE_LEFT_NS 40000000
+
 /* Holds the communicator's operations until `until_ns`, when it fails with the record unless
  * something better was found. `peer`: rank of the job whose connection it is about, or -1. */
 void failure_hold(rota_comm *comm, const rota_error *record, int64_t until_ns, int peer);

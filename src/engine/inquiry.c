@@ -394,6 +394,8 @@ static void read_answer(struct inquiry *inquiry, int from, const struct inquiry_
     if (index < 0 || comm->notice != NULL || !inquiry_know(comm))
         return;
     struct inquiry_member *member = &comm->known[index];
+    if (answer->sequence == 0 && member->asked != 0)
+        return; /* it was about what the rank is blocked in */
     member->sequence = answer->sequence;
     member->state = (enum inquiry_state)answer->state;
     member->answered_ns = now;

@@ -4,10 +4,11 @@
  * rank's control thread answers from its recorder, and wakes nobody. A question that comes before
  * its call is kept, and answered when the call begins: so however rarely a long wait asks again, a
  * contradiction shows at once. Whoever sees one takes a census: all members are asked for their
- * call of that number, and after 30 ms (250 when only like calls are known) the groups of ranks by call are made known to all
- * members, in a notice. A notice ends the communicator wherever it comes; the first one counts.
- * Before a deadline all members are asked once more, so that the error can say who is absent, who
- * is in another call, who is blocked in a circle, and who does not answer at all.
+ * call of that number, and after 30 ms, or when one that differs has answered, the groups of ranks
+ * by call are made known to all in a notice. A notice ends the communicator wherever it comes; the
+ * first one counts. Before a deadline all members are asked once more, so that the error can say
+ * who is absent, who is in another call, who is blocked in a circle, and who does not answer at
+ * all.
  *
  * What comes from peers is checked before it is used. All state is under one lock; what is told to
  * the engine (`found`) is told under it, and must only be taken note of. */

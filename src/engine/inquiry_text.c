@@ -133,6 +133,22 @@ static void add_culprit(int *list, int *count, int member) {
         list[(*count)++] = member;
 }
 
+/* Who is blocked elsewhere waits for somebody itself: where others are absent or silent, they are
+ * to blame. */
+static void drop_blocked(const struct inquiry_comm *comm, struct inquiry_summary *summary) {
+    int free_ones[ROTA_ERROR_MAX_CULPRITS], count = 0;
+    for (int i = 0; i < summary->nabsent; i++) {
+        const struct inquiry_blocked *blocked = blocked_in(comm, comm->members[summary->absent[i]]);
+        if (blocked == NULL || blocked->waits_for < 0)
+            free_ones[count++] = summary->absent[i];
+    }
+    if (count + summary->nsilent == 0)
+        return;
+    summary->nabsent = count;
+    for (int i = 0; i < count; i++)
+        summary->absent[i] = free_ones[i];
+}
+
 void inquiry_conclude(struct inquiry_comm *comm, const struct call_summary *mine,
                       const int *awaited, int nawaited, int64_t waited_ms,
                       struct inquiry_summary *summary) {
@@ -155,6 +171,7 @@ void inquiry_conclude(struct inquiry_comm *comm, const struct call_summary *mine
     }
     for (int i = 0; i < summary->nabsent; i++)
         add_absent(comm, summary->absent[i], waited_ms, summary->text, sizeof(summary->text));
+    drop_blocked(comm, summary);
     for (int i = 0; i < summary->nsilent; i++)
         add_member(comm, summary->silent[i], "does not answer", summary->text,
                    sizeof(summary->text), strlen(summary->text));

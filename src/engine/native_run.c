@@ -146,7 +146,9 @@ static void native_failed(rota_request *request, const struct native_result *res
         request_raise(request, ROTA_ERR_PEER, result->peer, "rank %d left the communicator",
                       result->peer);
         error_add_culprit(error_record(), result->peer);
-        comm_fail(comm, error_record());
+        /* It may have left because of something that this rank is being told. */
+        rota_error left = *error_record();
+        failure_hold(comm, &left, clock_now_ns() + FAILURE_LEFT_NS, -1);
     } else if (expired) {
         failure_expire(request, &waiting_for, waiting_for >= 0);
     } else {
@@ -244,7 +246,7 @@ rota_status native_run(rota_comm *comm, const struct call_args *args,
 const struct native_form *native_form_of_call(const rota_comm *comm, const struct call_args *args,
                                               const struct reduce_spec *spec, size_t bytes,
                                               const rota_call *call) {
-    if ((call != NULL && call->request != NULL) ||
+    if (comm->strict || (call != NULL && call->request != NULL) ||
         atomic_load_explicit(&comm->outstanding, memory_order_acquire) != 0 ||
         atomic_load_explicit(&comm->status, memory_order_relaxed) != ROTA_OK || comm->finalized ||
         !collective_may_be_native(comm, call) ||

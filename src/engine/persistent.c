@@ -11,6 +11,7 @@
 #include "engine/progress.h"
 #include "engine/record_calls.h"
 #include "engine/select.h"
+#include "engine/strict.h"
 #include <stdlib.h>
 
 struct rota_plan {
@@ -134,6 +135,12 @@ static void begin(rota_plan *plan) {
     rota_status status = (rota_status)atomic_load_explicit(&comm->status, memory_order_relaxed);
     if (collective) {
         request->sequence = ++comm->sequence;
+        if (status == ROTA_OK && comm->strict && comm->nranks > 1 &&
+            strict_enqueue(request) != ROTA_OK) {
+            rota_error record = *error_record();
+            comm_fail(comm, &record);
+            return; /* and the run has ended */
+        }
         request->queued = true;
         TAILQ_INSERT_TAIL(&comm->queue, request, queue_entry);
         record_request(request);

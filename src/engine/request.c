@@ -8,6 +8,7 @@
 #include "engine/progress.h"
 #include "engine/record_calls.h"
 #include "engine/staging.h"
+#include "engine/strict.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,6 +124,10 @@ void request_close(rota_request *request, rota_status status) {
         atomic_fetch_sub_explicit(&comm->outstanding, 1, memory_order_release);
         PROBE3(collective_end, (int)request->args.kind, request->sequence, (int)status);
     }
+    /* It is in no list any more: what it has found may end the communicator. */
+    if (request->strict != NULL && status == ROTA_OK)
+        strict_ended(request);
+    strict_free(request);
     rota_recv_info *info = request->args.info;
     if (request->args.kind == ROTA_KIND_RECV && info != NULL &&
         (status == ROTA_OK || status == ROTA_ERR_TRUNCATED)) {
@@ -325,6 +330,8 @@ void request_release(rota_request *request) {
 }
 
 static int describe(const rota_request *request, char *text, size_t size) {
+    if (request->strict_for != NULL)
+        request = request->strict_for;
     const struct call_args *args = &request->args;
     const rota_comm *comm = request->comm;
     int n = snprintf(text, size, "%s", rota_kind_name(args->kind));

@@ -19,13 +19,13 @@ static const char *const names[DISAGREEMENTS] = {
 static const char *const words[DISAGREEMENTS][2] = {
     {"all_reduce #2", "all_gather #2"}, {", 1000)", ", 998)"}, {"(float32 sum", "(int32 sum"},
     {"float32 sum", "float32 max"},     {"root 0", "root 1"},  {"all_reduce #2", "all_gather #2"},
-    {"all_reduce #2", "all_gather #2"}, {"0 bytes", "1597"}};
+    {"all_reduce #2", "all_gather #2"}, {" 0 ", "1597"}};
 
 struct test {
     enum what what;
     const char *algorithm;
     int odd;
-    bool odd_is_last;
+    bool odd_is_last, strict;
     _Atomic int64_t last_call_ms;
     int64_t ended_ms[8];
     rota_status status[8];
@@ -111,6 +111,8 @@ static rota_status disagree(const struct rank *rank, const struct test *test,
 static void body(const struct rank *rank) {
     struct test *test = rank->arg;
     struct buffers *buffers = calloc(1, sizeof(*buffers));
+    for (int i = 0; i < NUMBERS; i++)
+        buffers->in[i] = 1;
     int32_t one = 1, sum = 0;
     CHECK_OK(rota_all_reduce(&one, &sum, 1, ROTA_INT32, ROTA_SUM, rank->comm, NULL));
     if ((rank->rank == test->odd) == test->odd_is_last)
@@ -127,6 +129,13 @@ static void body(const struct rank *rank) {
     rota_error error = ROTA_ERROR_INIT;
     rota_comm_error(rank->comm, &error);
     snprintf(test->text[rank->rank], sizeof(test->text[0]), "%s", error.message);
+    /* In an order of two calls the first may be alike. */
+    for (int i = 0; test->strict && i < 8 * NUMBERS; i++)
+        if (buffers->out[i] != 0) {
+            CHECK(false, "%s: rank %d: data moved before calls were compared", names[test->what],
+                  rank->rank);
+            break;
+        }
     free(buffers);
 }
 
@@ -191,6 +200,64 @@ static void disagreements_shm(void) {
     every_algorithm(&(struct way){"shm", "shm", "", ""});
 }
 
+/* Calls are compared before any data move. */
+static void disagreements_strict(void) {
+    static const char *const transports[] = {"", "shm", "tcp"};
+    setenv("ROTA_CHECK", "strict", 1);
+    for (int t = 0; t < 3; t++) {
+        way_take(&(struct way){"strict", transports[t], "", ""});
+        for (enum what what = 0; what < DISAGREEMENTS; what++) {
+            struct test test = {.what = what,
+                                .algorithm = t == 1 ? "direct" : NULL,
+                                .odd_is_last = what % 2 == 0,
+                                .strict = true};
+            check(&test, t == 2 ? 2 : 4);
+        }
+    }
+    unsetenv("ROTA_CHECK");
+}
+
+static void strict_body(const struct rank *rank) {
+    int32_t in[64], out[64];
+    size_t counts[8];
+    for (int i = 0; i < 64; i++)
+        in[i] = rank->rank + i;
+    for (int r = 0; r < rank->nranks; r++)
+        counts[r] = 2;
+    for (int i = 0; i < 20; i++) {
+        CHECK_OK(rota_all_reduce(in, out, 7, ROTA_INT32, ROTA_SUM, rank->comm, NULL));
+        CHECK(out[1] == 4 + 6, "%d", out[1]);
+        CHECK_OK(
+            rota_all_to_allv(in, counts, NULL, out, counts, NULL, ROTA_INT32, rank->comm, NULL));
+        CHECK(out[6] == 3 + 2 * rank->rank, "%d", out[6]);
+        CHECK_OK(rota_gatherv(in, 2, out, counts, NULL, ROTA_INT32, i % 4, rank->comm, NULL));
+        CHECK_OK(rota_scatterv(in, counts, NULL, out, 2, ROTA_INT32, i % 4, rank->comm, NULL));
+        CHECK(out[0] == i % 4 + 2 * rank->rank, "%d", out[0]);
+        CHECK_OK(rota_barrier(rank->comm, NULL));
+    }
+    rota_request *requests[8];
+    for (int i = 0; i < 8; i++) {
+        rota_call call = ROTA_CALL_INIT;
+        call.request = &requests[i];
+        CHECK_OK(rota_all_reduce(in + i, out + i, 1, ROTA_INT32, ROTA_SUM, rank->comm, &call));
+    }
+    for (int i = 0; i < 8; i++) {
+        CHECK_OK(rota_request_wait(requests[i], 0));
+        CHECK(out[i] == 6 + 4 * i, "%d", out[i]);
+        CHECK_OK(rota_request_free(requests[i]));
+    }
+}
+
+/* Right calls are as right as ever. */
+static void strict_agreement(void) {
+    setenv("ROTA_CHECK", "strict", 1);
+    for (const struct way *way = ways; way->name != NULL; way++) {
+        way_take(way);
+        ranks_run(4, 10000, strict_body, NULL);
+    }
+    unsetenv("ROTA_CHECK");
+}
+
 static void disagreements_tcp(void) {
     every_algorithm(&(struct way){"tcp", "tcp", "", ""});
 }
@@ -199,6 +266,8 @@ int main(int argc, char **argv) {
     static const struct test_case cases[] = {{"disagreements_native", disagreements_native},
                                              {"disagreements_shm", disagreements_shm},
                                              {"disagreements_tcp", disagreements_tcp},
+                                             {"disagreements_strict", disagreements_strict},
+                                             {"strict_agreement", strict_agreement},
                                              {NULL, NULL}};
     return cases_main(cases, argc, argv);
 }
