@@ -5,6 +5,7 @@
 #include "tools/command.h"
 
 #include <rota/rota.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,10 +15,20 @@ static const char command[] = "rota topo";
 struct topo_arguments {
     const char *xml, *against;
     unsigned parts;
+    bool merge;
     rota_topo_format format;
 };
 
-enum { KEY_XML = 0x100, KEY_RINGS, KEY_TREES, KEY_NICS, KEY_MATRIX, KEY_EXPLAIN, KEY_AGAINST };
+enum {
+    KEY_XML = 0x100,
+    KEY_RINGS,
+    KEY_TREES,
+    KEY_NICS,
+    KEY_MATRIX,
+    KEY_EXPLAIN,
+    KEY_AGAINST,
+    KEY_MERGE
+};
 
 static const struct argp_option options[] = {
     {"xml", KEY_XML, "FILE", 0,
@@ -30,6 +41,7 @@ static const struct argp_option options[] = {
     {"matrix", KEY_MATRIX, NULL, 0, "how each pair of devices is connected", 0},
     {"explain", KEY_EXPLAIN, NULL, 0, "why: where numbers come from, what bounds the result", 0},
     {"against", KEY_AGAINST, "GRAPH.xml", 0, "compare with the rings of a NCCL graph file", 0},
+    {"merge", KEY_MERGE, NULL, 0, "fill in from this machine what the file of --xml lacks", 0},
     {"format", 'f', "FORMAT", 0, "text (default), json, svg; nccl or hwloc: as such XML", 0},
     {0}};
 
@@ -67,6 +79,9 @@ static error_t option_parse(int key, char *value, struct argp_state *state) {
         return 0;
     case KEY_EXPLAIN:
         arguments->parts |= ROTA_TOPO_WITH_REASONS;
+        return 0;
+    case KEY_MERGE:
+        arguments->merge = true;
         return 0;
     case KEY_AGAINST:
         arguments->against = value;
@@ -139,7 +154,10 @@ int command_topo(int argc, char **argv) {
     if (arguments.against != NULL && arguments.format != ROTA_TOPO_TEXT)
         cli_fail(command, "--against prints text: leave --format out");
     setenv("HWLOC_HIDE_ERRORS", "2", 0); /* hwloc's banners say nothing that our messages do not */
-    if (rota_topo_load(arguments.xml, &topo) != ROTA_OK)
+    if (arguments.merge && arguments.xml == NULL)
+        cli_fail(command, "--merge needs --xml");
+    if ((arguments.merge ? rota_topo_load_merged(arguments.xml, &topo)
+                         : rota_topo_load(arguments.xml, &topo)) != ROTA_OK)
         return failed();
     int status = 0;
     if (((arguments.parts & ROTA_TOPO_WITH_RINGS) != 0 &&

@@ -36,6 +36,10 @@ ROTA_API const char *rota_path_name(rota_path path);
  * (rota_last_error names file, place and what was expected), ROTA_ERR_MEMORY. */
 ROTA_API rota_status rota_topo_load(const char *path, rota_topo **topo);
 
+/* Reads a file of this machine and fills in what it lacks (links, models, speeds, names) by asking
+ * the machine, where bus ids agree; warnings say what. Errors: as rota_topo_load. */
+ROTA_API rota_status rota_topo_load_merged(const char *path, rota_topo **topo);
+
 /* Reads `length` bytes of memory; `source` (may be NULL) is what messages call them. Errors: as
  * rota_topo_load. */
 ROTA_API rota_status rota_topo_read(const char *bytes, size_t length, const char *source,

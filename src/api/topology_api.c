@@ -14,8 +14,20 @@ struct rota_topo {
     struct topo_trees trees;
 };
 
+static rota_status merge_machine(struct topo *graph) {
+    struct topo *machine = topo_create("this machine");
+    if (machine == NULL)
+        return error_raise(ROTA_ERR_MEMORY, "no memory for a topology");
+    rota_status status = topo_read_machine(machine);
+    if (status == ROTA_OK)
+        topo_merge(graph, machine);
+    topo_destroy(machine);
+    return status;
+}
+
 /* bytes NULL: this machine. */
-static rota_status make(const char *bytes, size_t length, const char *source, rota_topo **topo) {
+static rota_status make(const char *bytes, size_t length, const char *source, bool merged,
+                        rota_topo **topo) {
     rota_topo *made = calloc(1, sizeof *made);
     if (made != NULL)
         made->graph = topo_create(source);
@@ -25,6 +37,8 @@ static rota_status make(const char *bytes, size_t length, const char *source, ro
     }
     rota_status status =
         bytes == NULL ? topo_read_machine(made->graph) : topo_read(made->graph, bytes, length);
+    if (status == ROTA_OK && merged)
+        status = merge_machine(made->graph);
     if (status == ROTA_OK)
         status = topo_finish(made->graph);
     if (status != ROTA_OK) {
@@ -35,18 +49,27 @@ static rota_status make(const char *bytes, size_t length, const char *source, ro
     return ROTA_OK;
 }
 
-rota_status rota_topo_load(const char *path, rota_topo **topo) {
+static rota_status load_file(const char *path, bool merged, rota_topo **topo) {
     char *bytes = NULL;
     size_t length = 0;
-    if (topo == NULL)
-        return error_raise(ROTA_ERR_ARGUMENT, "rota_topo_load: topo is NULL");
-    if (path == NULL)
-        return make(NULL, 0, "this machine", topo);
     rota_status status = topo_read_file(path, &bytes, &length);
     if (status == ROTA_OK)
-        status = make(bytes, length, path, topo);
+        status = make(bytes, length, path, merged, topo);
     free(bytes);
     return status;
+}
+
+rota_status rota_topo_load(const char *path, rota_topo **topo) {
+    if (topo == NULL)
+        return error_raise(ROTA_ERR_ARGUMENT, "rota_topo_load: topo is NULL");
+    return path == NULL ? make(NULL, 0, "this machine", false, topo) : load_file(path, false, topo);
+}
+
+rota_status rota_topo_load_merged(const char *path, rota_topo **topo) {
+    if (path == NULL || topo == NULL)
+        return error_raise(ROTA_ERR_ARGUMENT, "rota_topo_load_merged: expected a path and where to "
+                                              "put the topology");
+    return load_file(path, true, topo);
 }
 
 rota_status rota_topo_read(const char *bytes, size_t length, const char *source, rota_topo **topo) {
@@ -56,7 +79,7 @@ rota_status rota_topo_read(const char *bytes, size_t length, const char *source,
     if (length > TOPO_MAX_FILE)
         return error_raise(ROTA_ERR_FORMAT, "rota_topo_read: expected at most %zu MiB",
                            TOPO_MAX_FILE >> 20);
-    return make(bytes, length, source != NULL ? source : "(memory)", topo);
+    return make(bytes, length, source != NULL ? source : "(memory)", false, topo);
 }
 
 void rota_topo_free(rota_topo *topo) {

@@ -159,6 +159,9 @@ rota_status topo_read_file(const char *path, char **bytes, size_t *length);
 /* Finds the form of the bytes and reads them. */
 rota_status topo_read(struct topo *topo, const char *bytes, size_t length);
 
+/* Fills in from `machine`, read like `topo` and not finished, what the file lacks. */
+void topo_merge(struct topo *topo, const struct topo *machine);
+
 /* Writers. Errors: ROTA_ERR_SYSTEM. */
 rota_status topo_write_nccl(const struct topo *topo, FILE *out);
 rota_status topo_write_hwloc(const struct topo *topo, FILE *out);

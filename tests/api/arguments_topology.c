@@ -23,6 +23,14 @@ Test(arguments, rota_topo_load) {
     cr_assert_eq(topo, untouched);
 }
 
+Test(arguments, rota_topo_load_merged) {
+    rota_topo *topo = (rota_topo *)(uintptr_t)untouched;
+    REFUSED(rota_topo_load_merged(NULL, &topo), ROTA_ERR_ARGUMENT, NULL, "path");
+    REFUSED(rota_topo_load_merged("/no/such/file", NULL), ROTA_ERR_ARGUMENT, NULL, "topology");
+    REFUSED(rota_topo_load_merged("/no/such/file", &topo), ROTA_ERR_SYSTEM, NULL, "/no/such/file");
+    cr_assert_eq(topo, untouched);
+}
+
 Test(arguments, rota_topo_read) {
     static const struct {
         const char *text, *names;

@@ -436,3 +436,27 @@ Test(topology, C100_files_that_settings_name) {
     snprintf(path, sizeof(path), "%s/nccl/dgx1v-derived.xml", TOPOLOGY_DATA);
     cr_assert_eq(job_with("ROTA_TOPO_FILE", path, 2), ROTA_OK, "%s", last_message());
 }
+
+Test(topology, what_a_file_lacks_comes_from_the_machine) {
+    char path[] = "/tmp/rota-topo-XXXXXX", machine[512];
+    static const char partial[] =
+        "<system version=\"1\"><cpu numaid=\"0\"><pci busid=\"0002:01:00.0\" class=\"0x030200\"/>"
+        "<pci busid=\"0003:01:00.0\" class=\"0x030200\"/></cpu></system>";
+    int fd = mkstemp(path);
+    cr_assert_eq(write(fd, partial, strlen(partial)), (ssize_t)strlen(partial));
+    close(fd);
+    rota_topo *alone = NULL, *merged = NULL;
+    snprintf(machine, sizeof(machine), "%s/hwloc/power8-p100-v2.xml", TOPOLOGY_DATA);
+    setenv("HWLOC_XMLFILE", machine, 1);
+    cr_assert_eq(rota_topo_load(path, &alone), ROTA_OK, "%s", last_message());
+    cr_assert_eq(rota_topo_load_merged(path, &merged), ROTA_OK, "%s", last_message());
+    unsetenv("HWLOC_XMLFILE");
+    unlink(path);
+    cr_assert_eq(rota_topo_links(alone, 0, 1), 0);
+    cr_assert_eq(rota_topo_links(merged, 0, 1), 1);
+    cr_assert_eq(gpu_count(merged), 2);
+    cr_assert(warned(merged, "2 direct links were filled in"));
+    cr_assert(warned(merged, "2 GPUs that the file lacks"));
+    rota_topo_free(alone);
+    rota_topo_free(merged);
+}
