@@ -5,15 +5,13 @@
 #include "base/log.h"
 #include "topology/rings.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* The error at hand with the setting that led to it. */
 static rota_status blame(rota_status status, const char *setting, const char *origin) {
-    char message[256];
-    snprintf(message, sizeof(message), "%s", error_record()->message);
-    error_describe(status, "%s (%.60s): %s", setting, origin, message);
+    rota_error before = *error_record(); /* describing starts the record afresh */
+    error_describe(status, "%s (%.60s): %.400s", setting, origin, before.message);
     return status;
 }
 
