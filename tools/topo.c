@@ -112,37 +112,38 @@ static int failed(void) {
     return 1;
 }
 
-static void hops_print(const int *hops) {
+static void hops_print(const int *hops, FILE *out) {
     const char *separator = "";
     for (int path = ROTA_PATH_COUNT - 1; path > ROTA_PATH_LOC; path--)
         if (hops[path] > 0) {
-            printf("%s%d %s", separator, hops[path], rota_path_name((rota_path)path));
+            fprintf(out, "%s%d %s", separator, hops[path], rota_path_name((rota_path)path));
             separator = " + ";
         }
 }
 
-static void side_print(const char *who, const rota_topo_result *result) {
-    printf("  %-6s %d rings, ", who, result->count);
+static void side_print(const char *who, const rota_topo_result *result, FILE *out) {
+    fprintf(out, "  %-6s %d rings, ", who, result->count);
     if (strcmp(result->bound_kind, "hops") == 0)
-        printf("the first with hops ");
+        fprintf(out, "the first with hops ");
     else
-        printf("together %.4g links (%.1f GB/s), the first with hops ", result->score,
-               result->score_gbps);
-    hops_print(result->hops);
-    printf("\n");
+        fprintf(out, "together %.4g links (%.1f GB/s), the first with hops ", result->score,
+                result->score_gbps);
+    hops_print(result->hops, out);
+    fprintf(out, "\n");
 }
 
-/* Both ring sets by the same measure. */
+/* Both ring sets by the same measure. Beside JSON or a picture it goes to stderr. */
 static int against_print(rota_topo *topo, const struct topo_arguments *arguments) {
     rota_topo_result ours = ROTA_TOPO_RESULT_INIT, theirs = ROTA_TOPO_RESULT_INIT;
+    FILE *out = arguments->format == ROTA_TOPO_TEXT ? stdout : stderr;
     if (rota_topo_find_rings(topo, &ours) != ROTA_OK ||
         rota_topo_judge(topo, arguments->against, &theirs) != ROTA_OK)
         return failed();
-    printf("\nAgainst %s\n", arguments->against);
-    side_print("rota:", &ours);
-    side_print("file:", &theirs);
+    fprintf(out, "\nAgainst %s\n", arguments->against);
+    side_print("rota:", &ours, out);
+    side_print("file:", &theirs, out);
     if (strcmp(ours.bound_kind, "hops") != 0)
-        printf("  proven bound: %.4g links\n", ours.bound);
+        fprintf(out, "  proven bound: %.4g links\n", ours.bound);
     return 0;
 }
 
@@ -151,8 +152,6 @@ int command_topo(int argc, char **argv) {
     rota_topo *topo = NULL;
     rota_topo_result result = ROTA_TOPO_RESULT_INIT;
     cli_arguments_parse(&parser, command, argc, argv, 0, &arguments);
-    if (arguments.against != NULL && arguments.format != ROTA_TOPO_TEXT)
-        cli_fail(command, "--against prints text: leave --format out");
     setenv("HWLOC_HIDE_ERRORS", "2", 0); /* hwloc's banners say nothing that our messages do not */
     if (arguments.merge && arguments.xml == NULL)
         cli_fail(command, "--merge needs --xml");

@@ -25,8 +25,8 @@ def show(rota, text, suffix):
     with tempfile.NamedTemporaryFile("w", suffix=suffix, encoding="utf-8") as file:
         file.write(text)
         file.flush()
-        done = subprocess.run([rota, "topo", "--xml", file.name, "--rings", "--format", "json"],
-                              capture_output=True, text=True, timeout=60)
+        done = subprocess.run([rota, "topo", "--xml", file.name, "--rings", "--nics",
+                               "--format", "json"], capture_output=True, text=True, timeout=60)
     if done.returncode != 0:
         raise RuntimeError(f"status {done.returncode}: {done.stderr.strip()}")
     return json.loads(done.stdout)
@@ -260,7 +260,9 @@ def perturb_other(rota, machine, seed):
         return None
     shown = show(rota, machine.text(), machine.suffix)
     fresh = [line for line in shown["warnings"] if line not in before["warnings"]]
-    if len(shown["gpus"]) > 1 and len(before["gpus"]) > 2 and not fresh:
+    # Of two NICs the other one gives nothing to compare with.
+    lone = len(before["nics"]) == 2 and len(shown["nics"]) == 1
+    if len(shown["gpus"]) > 1 and not lone and len(before["gpus"]) > 2 and not fresh:
         return f"{done} taken out, and no warning tells"
     return None
 
