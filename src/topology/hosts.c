@@ -16,6 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A port whose speed is not known: 100 Gbit/s as NCCL reckons with it (src/graph/topo.h NET_BW). */
+#define NETWORK_GBPS 12.0
+
 struct path {
     int *gpus;
     double share, left;
@@ -54,7 +57,7 @@ static struct path *add_path(struct site *site, double share) {
 
 static double port_speed(const struct tour *tour, int port) {
     double gbps = tour->topo->nodes[tour->topo->ports[port]].gbps;
-    return (gbps > 0 ? gbps : 12.0) / tour->unit; /* 100 Gbit/s, NCCL's NET_BW */
+    return (gbps > 0 ? gbps : NETWORK_GBPS) / tour->unit;
 }
 
 static double network_speed(const struct tour *tour, const struct site *site) {
@@ -306,7 +309,8 @@ static bool add_pieces(struct tour *tour, struct topo_rings *rings) {
     double share;
     bool fine = chosen != NULL;
     while (fine && join_piece(tour, chosen, &share)) {
-        int copies = share > 1 ? (int)ceil(share - 1e-9) : 1; /* no ring takes more than a link */
+        bool linked = tour->topo->link_gbps > 0; /* no ring takes more than a link */
+        int copies = share > 1 && linked ? (int)ceil(share - 1e-9) : 1;
         for (int copy = 0; copy < copies && fine; copy++) {
             struct topo_ring *ring = topo_add_ring(rings, share / copies);
             fine = ring != NULL;
@@ -324,7 +328,19 @@ static bool add_pieces(struct tour *tour, struct topo_rings *rings) {
     return fine;
 }
 
-static void finish(const struct tour *tour, struct topo_rings *rings) {
+/* Without links the unit is what the rings got: one, of so many GB/s. */
+static void rescale(struct tour *tour, struct topo_rings *rings) {
+    double score = rings->score;
+    if (tour->topo->link_gbps > 0 || score <= 0)
+        return;
+    for (int r = 0; r < rings->count; r++)
+        rings->rings[r].share /= score;
+    tour->unit *= score;
+    rings->bound /= score;
+    rings->score = 1;
+}
+
+static void finish(struct tour *tour, struct topo_rings *rings) {
     const struct topo *topo = tour->topo;
     rings->kind = "hosts";
     rings->bound = INFINITY;
@@ -333,6 +349,7 @@ static void finish(const struct tour *tour, struct topo_rings *rings) {
         rings->bound = fmin(rings->bound, tour->sites[s].bound);
     for (int r = 0; r < rings->count; r++)
         rings->score += rings->rings[r].share;
+    rescale(tour, rings);
     for (int i = 0; i < topo->gpu_count && rings->count > 0; i++)
         rings->hops[topo_gpu_class(topo, rings->rings[0].gpus[i],
                                    rings->rings[0].gpus[(i + 1) % topo->gpu_count])]++;
@@ -342,6 +359,23 @@ static void finish(const struct tour *tour, struct topo_rings *rings) {
     rings->bound_kind = whole ? "whole" : "fractional";
     rings->score_gbps = rings->score * tour->unit;
     rings->optimal = rings->score > rings->bound - 1e-4;
+}
+
+double topo_host_cut_bound(const struct topo *topo) {
+    double unit = topo->link_gbps > 0 ? topo->link_gbps : 1, least = INFINITY;
+    for (int host = 0; host < topo->host_count; host++) {
+        double speed = 0;
+        int gpus = 0;
+        for (int i = 0; i < topo->gpu_count; i++)
+            gpus += topo->nodes[topo->gpus[i]].host == host;
+        for (int p = 0; p < topo->port_count; p++)
+            if (topo->nodes[topo->ports[p]].host == host)
+                speed += topo->nodes[topo->ports[p]].gbps > 0 ? topo->nodes[topo->ports[p]].gbps
+                                                              : NETWORK_GBPS;
+        if (speed > 0 && gpus > 0 && gpus < topo->gpu_count)
+            least = fmin(least, speed / unit * (topo->gpu_count - 1) / (topo->gpu_count - gpus));
+    }
+    return least;
 }
 
 rota_status topo_find_host_rings(const struct topo *topo, struct topo_rings *rings) {

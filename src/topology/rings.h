@@ -35,6 +35,9 @@ void topo_free_rings(struct topo_rings *rings);
 
 /* For the search among several hosts (hosts.c). */
 rota_status topo_find_host_rings(const struct topo *topo, struct topo_rings *rings);
+/* What trees through several hosts cannot exceed: the cuts around single hosts, through their NICs.
+ * In links (GB/s without); infinite where no NIC is known. */
+double topo_host_cut_bound(const struct topo *topo);
 /* Appends a ring with room for its GPUs and ports; NULL without memory. */
 struct topo_ring *topo_add_ring(struct topo_rings *rings, double share);
 /* What joins these GPUs: "direct" (links with a Hamiltonian cycle), "nvswitch", ... */

@@ -345,8 +345,10 @@ rota_status topo_find_trees(const struct topo *topo, const struct topo_rings *ri
         bool hosts = strcmp(rings->kind, "hosts") == 0;
         fine = unroll(rings, hosts, trees);
         trees->score = rings->score;
-        trees->bound = rings->bound;
-        trees->bound_kind = hosts ? rings->bound_kind : "hops";
+        trees->bound = hosts ? topo_host_cut_bound(topo) : rings->bound;
+        trees->bound_kind = hosts ? "cut" : "hops";
+        if (hosts && topo->link_gbps <= 0) /* rings count in units of what they got */
+            trees->score = rings->score_gbps;
     }
     trees->optimal = trees->score > trees->bound - 1e-4;
     topo_free_rings(&own);
