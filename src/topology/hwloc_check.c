@@ -152,6 +152,9 @@ static void check_object(struct checking *checking, const char **attributes) {
               strcmp(type, "OSDev") == 0 || strcmp(type, "Misc") == 0;
     for (size_t i = 0; i < (checking->version == 1 ? 2 : 4) && !io; i++)
         need(checking, attributes, type, sets[i]); /* hwloc 2.9 crashes without */
+    for (size_t i = 2; i < 4; i++)                 /* in version 1 both or none */
+        if (attribute(attributes, sets[i]) != NULL)
+            need(checking, attributes, type, sets[5 - i]);
     if (strcmp(type, "PU") == 0 || strcmp(type, "NUMANode") == 0)
         need(checking, attributes, type, "os_index");
     if (strcmp(type, "PCIDev") == 0) {

@@ -460,3 +460,29 @@ Test(topology, what_a_file_lacks_comes_from_the_machine) {
     rota_topo_free(alone);
     rota_topo_free(merged);
 }
+
+static void *begin_job(void *argument) {
+    return (void *)(intptr_t)job_with("ROTA_TOPO_FILE", argument, 8);
+}
+
+Test(topology, C85_init_on_a_small_stack) {
+    char path[] = "/tmp/rota-topo-XXXXXX", *text = machine_large(128);
+    pthread_attr_t attributes;
+    pthread_t thread;
+    void *status = NULL;
+    int fd = mkstemp(path);
+    cr_assert_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    close(fd);
+    pthread_attr_init(&attributes);
+#if defined(__SANITIZE_ADDRESS__)
+    pthread_attr_setstacksize(&attributes, 512 << 10);
+#else
+    pthread_attr_setstacksize(&attributes, 128 << 10);
+#endif
+    cr_assert_eq(pthread_create(&thread, &attributes, begin_job, path), 0);
+    cr_assert_eq(pthread_join(thread, &status), 0);
+    pthread_attr_destroy(&attributes);
+    unlink(path);
+    free(text);
+    cr_assert_eq((intptr_t)status, ROTA_OK);
+}
