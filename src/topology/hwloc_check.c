@@ -49,13 +49,13 @@ static void need(struct checking *checking, const char **attributes, const char 
 
 /* What attributes must look like: hwloc takes most of them on trust, and where it does not, it
  * leaks what it has read so far. */
-enum shape { DIGITS, REAL, SET, BUS_ID, PCI_TYPE, BRIDGE_TYPE };
+enum shape { DIGITS, REAL, INDEX, SET, BUS_ID, PCI_TYPE, BRIDGE_TYPE };
 
 static const struct {
     const char *name;
     enum shape shape;
 } shapes[] = {
-    {"os_index", DIGITS},
+    {"os_index", INDEX},
     {"gp_index", DIGITS},
     {"depth", DIGITS},
     {"cache_size", DIGITS},
@@ -93,14 +93,40 @@ static bool is_like(const char *text, const char *pattern) {
     return *text == '\0';
 }
 
+/* Words of 32 bits, "0x0000000f,,0x1": all but the first and the last may be empty; before them
+ * "0xf...f" for endless ones. */
+static bool is_set(const char *text) {
+    if (strncmp(text, "0xf...f", 7) == 0) {
+        if (text[7] == '\0')
+            return true;
+        text += text[7] == ',' ? 8 : 7;
+    }
+    if (strlen(text) > 8192)
+        return false;
+    for (bool first = true;; first = false) {
+        size_t length = strcspn(text, ",");
+        bool last = text[length] == '\0';
+        if (length == 0 ? first || last
+                        : length < 3 || length > 10 || text[0] != '0' || text[1] != 'x' ||
+                              strspn(text + 2, "0123456789abcdefABCDEF") < length - 2)
+            return false;
+        if (last)
+            return true;
+        text += length + 1;
+    }
+}
+
 static bool has_shape(const char *text, enum shape shape) {
     switch (shape) {
     case DIGITS: /* -1: not known, in files of version 1 */
         return only(text, "0123456789", 20) || strcmp(text, "-1") == 0;
     case REAL:
         return only(text, "0123456789.", 24);
+    case INDEX: /* of a PU or node: hwloc makes sets as large as the largest */
+        return only(text, "0123456789", 6) || strcmp(text, "-1") == 0 ||
+               strcmp(text, "4294967295") == 0;
     case SET:
-        return only(text, "0123456789abcdefABCDEFx,", 8192) || strncmp(text, "0xf...f", 7) == 0;
+        return is_set(text);
     case BUS_ID:
         return is_like(text, "xxxx:xx:xx.x") || is_like(text, "xxxxx:xx:xx.x");
     case PCI_TYPE:

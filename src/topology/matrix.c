@@ -268,6 +268,24 @@ static void add_links(struct table *table) {
                           topo->nodes[table->nodes[i]].name, topo->nodes[table->nodes[j]].name);
 }
 
+/* "0-3,8-11"; nothing of a list that is none, or that names CPUs which no machine has. */
+static void read_cpus(hwloc_bitmap_t cpus, const char *text) {
+    enum { MOST_CPUS = 65536 };
+    while (isdigit((unsigned char)*text)) {
+        char *end;
+        unsigned long first = strtoul(text, &end, 10), last = first;
+        if (*end == '-')
+            last = strtoul(end + 1, &end, 10);
+        if (last < first || last >= MOST_CPUS || (*end != ',' && *end != '\0'))
+            break;
+        hwloc_bitmap_set_range(cpus, (unsigned)first, (int)last);
+        if (*end == '\0')
+            return;
+        text = end + 1;
+    }
+    hwloc_bitmap_zero(cpus);
+}
+
 /* NUMA nodes from the affinity columns; the classes of the cells stay what they are. */
 static void add_numa(struct table *table) {
     struct topo *topo = table->topo;
@@ -283,8 +301,8 @@ static void add_numa(struct table *table) {
             topo->nodes[numa].cpus = hwloc_bitmap_alloc();
             if (topo->nodes[numa].cpus == NULL)
                 topo->no_memory = true;
-            else if (hwloc_bitmap_list_sscanf(topo->nodes[numa].cpus, table->cpus[i]) != 0)
-                hwloc_bitmap_zero(topo->nodes[numa].cpus);
+            else
+                read_cpus(topo->nodes[numa].cpus, table->cpus[i]);
         }
         topo->nodes[table->nodes[i]].parent = numa;
         topo->nodes[table->nodes[i]].numa = table->numa_nodes[i];
