@@ -55,7 +55,7 @@ static const struct {
     const char *name;
     enum shape shape;
 } shapes[] = {
-    {"os_index", INDEX},
+    {"os_index", DIGITS},
     {"gp_index", DIGITS},
     {"depth", DIGITS},
     {"cache_size", DIGITS},
@@ -181,8 +181,12 @@ static void check_object(struct checking *checking, const char **attributes) {
     for (size_t i = 2; i < 4; i++)                 /* in version 1 both or none */
         if (attribute(attributes, sets[i]) != NULL)
             need(checking, attributes, type, sets[5 - i]);
-    if (strcmp(type, "PU") == 0 || strcmp(type, "NUMANode") == 0)
+    if (strcmp(type, "PU") == 0 || strcmp(type, "NUMANode") == 0) {
+        const char *index = attribute(attributes, "os_index");
         need(checking, attributes, type, "os_index");
+        if (index != NULL && !has_shape(index, INDEX))
+            refuse(checking, "malformed: os_index is \"%.40s\"", index);
+    }
     if (strcmp(type, "PCIDev") == 0) {
         need(checking, attributes, type, "pci_busid");
         need(checking, attributes, type, "pci_type");
