@@ -6,7 +6,7 @@
 #ifndef EXAMPLES_PARALLEL_NET_H
 #define EXAMPLES_PARALLEL_NET_H
 
-#include "../check.h"
+#include "check.h"
 
 #define PIXELS 64
 #define CLASSES 10

@@ -149,13 +149,13 @@ Test(error, records_belong_to_threads) {
 }
 
 Test(error, every_status_has_its_own_name) {
-    for (int a = 0; a <= ROTA_ERR_INTERNAL; a++) {
+    for (int a = 0; a <= ROTA_ERR_REVOKED; a++) {
         cr_assert_str_neq(rota_status_name((rota_status)a), "unknown");
         for (int b = 0; b < a; b++)
             cr_assert_str_neq(rota_status_name((rota_status)a), rota_status_name((rota_status)b));
     }
     cr_assert_str_eq(rota_status_name(ROTA_ERR_TIMEOUT), "timeout");
-    cr_assert_str_eq(rota_status_name((rota_status)(ROTA_ERR_INTERNAL + 1)), "unknown");
+    cr_assert_str_eq(rota_status_name((rota_status)(ROTA_ERR_REVOKED + 1)), "unknown");
     cr_assert_str_eq(rota_status_name((rota_status)-1), "unknown");
 }
 
