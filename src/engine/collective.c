@@ -29,7 +29,7 @@ static void start_schedule(rota_request *request) {
     rota_comm *comm = request->comm;
     const struct call_args *args = &request->args;
     request->stage = REQUEST_RUNNING;
-    request->fingerprint = call_fingerprint(comm, args, request->algorithm);
+    request->fingerprint = comm_chain(comm, call_fingerprint(comm, args, request->algorithm));
     comm_note_algorithm(comm, args->kind, request->algorithm->name);
     record_request_runs(request, request->algorithm->name, false);
     struct plan *plan = NULL;
@@ -55,7 +55,7 @@ static void dispatch(rota_request *request) {
         start_schedule(request);
         return;
     }
-    request->fingerprint = call_fingerprint(comm, &request->args, NULL);
+    request->fingerprint = comm_chain(comm, call_fingerprint(comm, &request->args, NULL));
     record_request_runs(request, request->form->name, true);
     rota_status status = staging_in(request);
     if (status != ROTA_OK) {

@@ -111,6 +111,7 @@ struct rota_comm {
     bool strict;          /* calls are compared before data move */
     bool finalized;
     uint64_t sequence;              /* of the last collective */
+    uint64_t history;               /* of all collectives so far: see comm_chain */
     const struct algorithm *forced; /* setting ROTA_ALGORITHM */
     struct algorithm_topology topology;
     int *group_of;
@@ -171,6 +172,16 @@ static inline void comm_note_native(rota_comm *comm, rota_kind kind, const char 
     uint64_t calls = atomic_load_explicit(&comm->native_calls, memory_order_relaxed);
     atomic_store_explicit(&comm->native_calls, calls + 1, memory_order_relaxed);
     comm_note_algorithm(comm, kind, form);
+}
+/* What travels of a call that begins: its fingerprint joined with those of all calls before it. So
+ * ranks whose calls once differed, and who met nobody that minded, find it at whatever they call
+ * next. Multiplying by an odd number loses nothing: a difference stays. */
+static inline uint64_t comm_chain(rota_comm *comm, uint64_t fingerprint) {
+    if (fingerprint == 0)
+        return 0; /* checking is off */
+    uint64_t chained = (fingerprint ^ comm->history) | 1;
+    comm->history = (comm->history ^ fingerprint) * 0x9e3779b97f4a7c15u;
+    return chained;
 }
 /* ROTA_OK, or raises why the communicator takes no calls: the record that ended it. Inside the
  * domain. */

@@ -324,7 +324,8 @@ static bool same_call(struct executor *executor, struct wire *wire, const struct
         request_raise(
             request, ROTA_ERR_MISMATCH, peer,
             "rank %d is in another call: its #%llu, fingerprint %016llx, is not this "
-            "one's %016llx (operation, count, type, operator, root, algorithm must agree)",
+            "one's %016llx (operation, count, type, operator, root, algorithm must agree, now "
+            "and in all calls before)",
             peer, (unsigned long long)header->sequence, (unsigned long long)header->fingerprint,
             (unsigned long long)request->fingerprint);
     if (header->sequence != request->sequence || header->fingerprint != request->fingerprint) {

@@ -131,8 +131,24 @@ static void fill_record(const struct inquiry_comm *comm, const struct groups *gr
     record->peer = other < comm->nmembers ? other : -1;
 }
 
+/* The calls of this number are the same, so that those of an earlier one must differ: fingerprints
+ * tell of all calls before, too. Counts the number before. False: its call is forgotten here. */
+static bool census_back(struct inquiry_comm *comm, int64_t now_ns) {
+    struct record_call own;
+    const struct inquiry_host *host = &comm->inquiry->host;
+    uint64_t sequence = comm->census - 1;
+    if (sequence == 0 || now_ns >= comm->census_most_ns ||
+        !host->find(host->context, comm->comm, comm->generation, sequence, &own))
+        return false;
+    int64_t most_ns = comm->census_most_ns;
+    struct call_summary mine = inquiry_summarize(&own);
+    inquiry_census_begin(comm, &mine, now_ns);
+    comm->census_most_ns = most_ns;
+    return true;
+}
+
 /* All that will answer have answered. */
-static void census_end(struct inquiry_comm *comm) {
+static void census_end(struct inquiry_comm *comm, int64_t now_ns) {
     struct inquiry_finding finding = {.comm = comm->comm, .generation = comm->generation};
     struct groups groups = {.of = malloc((size_t)comm->nmembers * sizeof(*groups.of))};
     bool *marked = calloc((size_t)comm->nmembers, sizeof(*marked));
@@ -148,9 +164,11 @@ static void census_end(struct inquiry_comm *comm) {
         if (groups.count > 1)
             fill_record(comm, &groups, marked, record);
     }
-    /* With one group it was something else; who saw it has a record of its own. */
+    /* With one group, also of earlier calls, it was something else; who saw it has a record. */
     if (groups.count > 1)
         comm->inquiry->host.found(comm->inquiry->host.context, &finding);
+    else
+        (void)census_back(comm, now_ns);
     free(groups.of);
     free(marked);
 }
@@ -168,7 +186,7 @@ void inquiry_census_look(struct inquiry_comm *comm, int64_t now_ns) {
                   call_differs(&known->call, &comm->census_call);
     }
     if (all || (now_ns >= comm->census_ns && differs) || now_ns >= comm->census_most_ns)
-        census_end(comm);
+        census_end(comm, now_ns);
     else if (now_ns >= comm->census_ns)
         comm->census_ns = now_ns + CENSUS_NS;
 }

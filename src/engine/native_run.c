@@ -138,7 +138,8 @@ static void native_failed(rota_request *request, const struct native_result *res
     if (result->outcome == NATIVE_MISMATCH) {
         request_raise(request, ROTA_ERR_MISMATCH, result->peer,
                       "rank %d is in another call: its fingerprint %016llx is not this one's "
-                      "%016llx (operation, count, type, operator, root must agree)",
+                      "%016llx (operation, count, type, operator, root must agree, now and in all "
+                      "calls before)",
                       result->peer, (unsigned long long)result->peer_fingerprint,
                       (unsigned long long)request->fingerprint);
         failure_mismatch(request);
@@ -197,13 +198,14 @@ rota_status native_run(rota_comm *comm, const struct call_args *args,
     int64_t timeout_ms = call != NULL && call->timeout_ms > 0
                              ? call->timeout_ms
                              : atomic_load_explicit(&comm->timeout_ms, memory_order_relaxed);
+    uint64_t fingerprint = call_fingerprint(comm, args, NULL);
     struct native_call native = {.kind = args->kind,
                                  .count = args->count,
                                  .bytes = bytes,
                                  .spec = spec,
                                  .root = args->root,
                                  .sequence = ++comm->sequence,
-                                 .fingerprint = call_fingerprint(comm, args, NULL),
+                                 .fingerprint = comm_chain(comm, fingerprint),
                                  .send = args->send,
                                  .recv = args->recv};
     struct native_pause pause;
@@ -222,8 +224,8 @@ rota_status native_run(rota_comm *comm, const struct call_args *args,
     struct record_page *page = comm->recorded_calls;
     if (page != NULL) {
         struct record_entry entry =
-            record_entry_of(args, native.sequence, native.fingerprint,
-                            record_algorithm(comm, form->name), RECORD_NATIVE | RECORD_BLOCKING);
+            record_entry_of(args, native.sequence, fingerprint, record_algorithm(comm, form->name),
+                            RECORD_NATIVE | RECORD_BLOCKING);
         pause.line = record_begin(page, &entry, record_stamps(page, native.sequence, bytes));
     } else {
         pause.line = NULL;
