@@ -125,7 +125,7 @@ class RotaBackend : public c10d::Backend {
     const c10::intrusive_ptr<RotaOptions> options_;
     const std::shared_ptr<Group> group_;
     std::atomic<int64_t> timeout_ms_;
-    std::atomic<int> monitored_{0}; // barriers so far
+    std::atomic<int> monitored_{-1}; // tag of the last such barrier
 };
 
 // Runs calls as one group: each is begun by `each(i, call)` with the call's options. Within a group

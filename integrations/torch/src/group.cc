@@ -27,6 +27,11 @@ rota_status Group::state() {
     return comm_ ? rota_comm_query(comm_->get()) : ROTA_ERR_STATE;
 }
 
+bool Group::last_error(rota_error *record) {
+    std::lock_guard<std::mutex> lock(comm_mutex_);
+    return comm_ && rota_comm_error(comm_->get(), record) == ROTA_OK;
+}
+
 std::shared_ptr<Lane> Group::lane_of_caller() {
     int depth = std::min(Lane::depth_of_caller() + 1, kLanes - 1);
     std::lock_guard<std::mutex> lock(lanes_mutex_);

@@ -62,6 +62,8 @@ class Group : public std::enable_shared_from_this<Group> {
     // Throws after close.
     std::shared_ptr<Communicator> communicator();
     rota_status state();
+    // The record of the last call that failed on the communicator; false when that is gone.
+    bool last_error(rota_error *record);
     std::shared_ptr<Lane> lane_of_caller();
     uint64_t sequence() const {
         return sequence_.load(std::memory_order_relaxed);

@@ -3,8 +3,10 @@
 // Everybody sends a word to rank 0, which waits until the time is over and answers: who was
 // missing. Waits are given up, never the receives: a receive that runs into its deadline ends the
 // communicator, and a barrier that was missed should not. So what nobody has answered stays posted,
-// and its buffers with it, until the group ends; each barrier has a tag of its own, so that a late
-// word is not taken for one of the next barrier.
+// and its buffers with it, until the group ends. Each barrier has a tag of its own, so that a late
+// word is not taken for one of the next barrier: the number of collectives before it, which all
+// ranks know, and the number of such barriers since; so a rank that has missed one is in step again
+// after the next collective.
 #include "backend.h"
 
 #include <algorithm>
@@ -15,6 +17,7 @@ namespace {
 
 constexpr int kFirstTag = 0x7fff0000; // below are the user's
 constexpr int kTags = 0x10000;
+constexpr int kTagsPerSequence = 16;
 constexpr int64_t kForever_ms = 1000ll * 3600 * 24 * 365;
 constexpr int kNamed = 30; // of the missing ranks, in the answer
 
@@ -136,11 +139,20 @@ void as_other(rota_comm *comm, int rank, int tag, std::chrono::milliseconds time
                 " have not reached it");
 }
 
+// `state` holds the tag of the last one.
+int next_tag(std::atomic<int> &state, uint64_t sequence) {
+    int base = static_cast<int>(sequence * kTagsPerSequence % kTags);
+    int last = state.load(std::memory_order_relaxed);
+    int next = last >= base && last < base + kTagsPerSequence - 1 ? last + 1 : base;
+    state.store(next, std::memory_order_relaxed);
+    return next;
+}
+
 } // namespace
 
 void RotaBackend::monitoredBarrier(const c10d::BarrierOptions &opts, bool wait_all_ranks) {
     auto comm = group_->communicator();
-    int tag = kFirstTag + monitored_.fetch_add(1) % kTags;
+    int tag = kFirstTag + next_tag(monitored_, group_->sequence());
     auto timeout = opts.timeout == c10d::kUnsetTimeout
                        ? std::chrono::milliseconds(timeout_ms_.load())
                        : std::max(opts.timeout, std::chrono::milliseconds(0));
