@@ -233,7 +233,8 @@ bool shm_pending(struct transport *transport, struct transport_stream *stream,
     (void)transport;
     if (stream->head)
         *header = stream->head->header;
-    else if (stream->request_known && stream->request_number == stream->arrived)
+    else if (stream->request_known && stream->request_number == stream->arrived &&
+             !stream->peer->failed)
         *header = stream->request;
     else
         return false;

@@ -187,7 +187,9 @@ bool tcp_pending(struct transport *transport, struct transport_stream *stream,
         *header = message->header;
         return true;
     }
-    if (!stream->has_request || (post && post->posted))
+    /* What was only asked for does not come by a broken connection. */
+    if (!stream->has_request || (post && post->posted) || stream->connection->fd < 0 ||
+        stream->connection->is_broken)
         return false;
     *header = stream->request;
     return true;
