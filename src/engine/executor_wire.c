@@ -233,7 +233,11 @@ bool executor_issue_send(struct executor *executor, struct lane *lane, uint32_t 
         if (executor->request == NULL)
             return false;
         wire->stalled = result == TRANSPORT_AGAIN;
-        if (result == TRANSPORT_FAILED || result == TRANSPORT_UNSUPPORTED) {
+        if (result == TRANSPORT_FAILED) { /* and is about to say why */
+            failure_link(executor->request, &wire->link, peer);
+            return false;
+        }
+        if (result == TRANSPORT_UNSUPPORTED) {
             request_raise(executor->request, ROTA_ERR_PEER, peer,
                           "cannot send %zu bytes to rank %d", length, peer);
             fail(executor);

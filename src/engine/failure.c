@@ -466,8 +466,10 @@ void failure_link(rota_request *request, const struct link *link, int member) {
         failure_hold(comm, &gone, clock_now_ns() + FAILURE_LEFT_NS, -1);
         return;
     }
+    const char *evidence =
+        endpoint->evidence[0] != '\0' ? endpoint->evidence : "nothing more can be sent";
     request_raise(request, ROTA_ERR_PEER, member, "the connection of rank %d and rank %d broke: %s",
-                  comm->rank, member, endpoint->evidence);
+                  comm->rank, member, evidence);
     rota_error record = *error_record();
     record.system_error = endpoint->system_error;
     error_add_culprit(&record, comm->rank);
@@ -475,7 +477,7 @@ void failure_link(rota_request *request, const struct link *link, int member) {
     add_address(comm, member, &record);
     failure_hold(comm, &record, clock_now_ns() + BROKEN_NS, link->peer);
     liveness_suspect(comm->job->liveness, link->peer, LIVENESS_BROKEN, endpoint->system_error,
-                     endpoint->evidence);
+                     evidence);
 }
 
 /* What a transport knows of the way to one of the members (none: to anybody) that would explain

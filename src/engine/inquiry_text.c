@@ -133,6 +133,41 @@ static void add_culprit(int *list, int *count, int member) {
         list[(*count)++] = member;
 }
 
+static bool is_listed(const struct inquiry_summary *summary, int member) {
+    bool listed = false;
+    for (int i = 0; i < summary->nabsent; i++)
+        listed |= summary->absent[i] == member;
+    for (int i = 0; i < summary->nsilent; i++)
+        listed |= summary->silent[i] == member;
+    return listed;
+}
+
+/* Whether a rank of the job was asked before this deadline, as a member or because others wait for
+ * it. */
+static bool was_asked(const struct inquiry_comm *comm, int member, int job_rank) {
+    const struct inquiry *inquiry = comm->inquiry;
+    return comm->known[member].asked_ns >= comm->last_ns ||
+           (inquiry->blocked != NULL && inquiry->blocked[job_rank].asked_ns >= comm->last_ns);
+}
+
+/* Follows an absent member to whom it waits for, and so on: adds the member at the end of the
+ * chain, which does not answer, or does nothing. */
+static void follow(const struct inquiry_comm *comm, int first, struct inquiry_summary *summary) {
+    const struct inquiry_blocked *blocked = blocked_in(comm, comm->members[first]);
+    int rank = -1;
+    for (int i = 0; i < CHAIN_RANKS && blocked != NULL && blocked->waits_for >= 0; i++) {
+        rank = blocked->waits_for;
+        blocked = rank != comm->inquiry->host.rank ? blocked_in(comm, rank) : NULL;
+    }
+    int member = rank >= 0 ? inquiry_member_of(comm, rank) : -1;
+    if (member < 0 || member == comm->self || blocked != NULL || is_listed(summary, member))
+        return;
+    if (is_fresh(comm, comm->inquiry->blocked[rank].answered_ns))
+        add_culprit(summary->absent, &summary->nabsent, member);
+    else if (was_asked(comm, member, rank))
+        add_culprit(summary->silent, &summary->nsilent, member);
+}
+
 /* Who is blocked elsewhere waits for somebody itself: where others are absent or silent, they are
  * to blame. */
 static void drop_blocked(const struct inquiry_comm *comm, struct inquiry_summary *summary) {
@@ -169,6 +204,8 @@ void inquiry_conclude(struct inquiry_comm *comm, const struct call_summary *mine
         if (!called)
             add_culprit(summary->absent, &summary->nabsent, member);
     }
+    for (int i = 0, absent = summary->nabsent; i < absent; i++)
+        follow(comm, summary->absent[i], summary);
     for (int i = 0; i < summary->nabsent; i++)
         add_absent(comm, summary->absent[i], waited_ms, summary->text, sizeof(summary->text));
     drop_blocked(comm, summary);
