@@ -18,7 +18,9 @@ replica, place = mesh.get_local_rank("data"), mesh.get_local_rank("pipe")
 expected = alone(perceptron(4), ROWS * replicas)
 initial = perceptron(4)
 module = initial[4 * place:4 * place + 4]
-parallelize_module(module, mesh["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+first, _, second, _ = module._modules  # names: a slice keeps those of the whole
+parallelize_module(module, mesh["tensor"],
+                   {first: ColwiseParallel(), second: RowwiseParallel()})
 stage = PipelineStage(module, place, 2, torch.device("cpu"), group=mesh.get_group("pipe"))
 schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=loss_of)
 parameters = list(module.parameters())

@@ -3,23 +3,52 @@
 `torch.distributed.init_process_group("rota")` finds it without an import. `register` puts it under
 another name, for programs that insist on one.
 """
+import weakref
+
 import torch  # the libraries of torch must be there before the module that needs them
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 
 from . import _C
 
 library_version = _C.library_version
 
 
+_made = weakref.WeakSet()
+
+
 def _create(name, options, backend_options):
     if backend_options is not None:
         raise ValueError("rota takes no pg_options; its settings are ROTA_* variables")
-    return _C.create(options.store, options.group_rank, options.group_size, options.timeout,
+    made = _C.create(options.store, options.group_rank, options.group_size, options.timeout,
                      name, options.group_id, list(options.global_ranks_in_group))
+    _made.add(made)
+    return made
+
+
+def _compare_over_rota():
+    """With TORCH_DISTRIBUTED_DEBUG=DETAIL torch compares the calls of all ranks before it makes
+    them, over a Gloo group beside each group. Beside one of rota's it is one of rota's."""
+    over_gloo = distributed_c10d._create_process_group_wrapper
+    if getattr(over_gloo, "over_rota", False):
+        return
+
+    def wrapper(wrapped_pg, store_prefix, store, rank, world_size, timeout=None):
+        if wrapped_pg not in _made:
+            arguments = () if timeout is None else (timeout,)
+            return over_gloo(wrapped_pg, store_prefix, store, rank, world_size, *arguments)
+        beside = dist.PrefixStore(f"{store_prefix}/compare/", store)
+        helper = _C.create(beside, rank, world_size, timeout or dist.default_pg_timeout, "rota",
+                           f"{store_prefix} compared", [])
+        return distributed_c10d._ProcessGroupWrapper(wrapped_pg, helper)
+
+    wrapper.over_rota = True
+    distributed_c10d._create_process_group_wrapper = wrapper
 
 
 def register(name="rota"):
     """Makes `init_process_group(name)` use rota."""
+    _compare_over_rota()
     dist.Backend.register_backend(
         name, lambda options, backend_options: _create(name, options, backend_options),
         extended_api=True, devices=["cpu"])
