@@ -159,15 +159,16 @@ static int threads_run(const struct bench_options *options, int first, int nrank
     struct bench_thread *threads = calloc((size_t)count, sizeof(*threads));
     rota_comm **comms = calloc((size_t)count, sizeof(*comms));
     bool whole = count == nranks;
+    int status = 1;
     if (!threads || !comms) {
         fprintf(stderr, BENCH_COMMAND ": out of memory\n");
-        return 1;
+        goto free_tables;
     }
     if (whole && rota_init_threads(nranks, comms, NULL)) {
         rota_error error = ROTA_ERROR_INIT;
         rota_last_error(&error);
         fprintf(stderr, BENCH_COMMAND ": %s\n", error.message);
-        return 1;
+        goto free_tables;
     }
     for (int t = 0; t < count; t++) {
         threads[t] = (struct bench_thread){
@@ -180,9 +181,11 @@ static int threads_run(const struct bench_options *options, int first, int nrank
     }
     for (int t = 0; t < count; t++)
         pthread_join(threads[t].thread, NULL);
+    status = 0;
+free_tables:
     free(comms);
     free(threads);
-    return 0;
+    return status;
 }
 
 /* A process that a launcher, ours or another, has started. */
