@@ -2,6 +2,7 @@
  * its input to its output, whatever the algorithm. */
 #include "algorithms/algorithm.h"
 
+#include "algorithms/own.h"
 #include "base/error.h"
 
 #include <string.h>
@@ -25,13 +26,26 @@ const struct algorithm *algorithm_find(const char *name) {
     for (int i = 0; name && table[i]; i++)
         if (strcmp(table[i]->name, name) == 0)
             return table[i];
-    return NULL;
+    return name ? own_find(name) : NULL;
 }
 
 bool algorithm_can(const struct algorithm *algorithm, rota_kind kind, int nranks) {
     if (!sched_kind_collective(kind) || nranks < 1 || !(algorithm->kinds >> kind & 1))
         return false;
+    if (algorithm->own && !own_fits(algorithm, nranks))
+        return false;
     return nranks == 1 || !algorithm->fits || algorithm->fits(kind, nranks);
+}
+
+uint32_t algorithm_widest(const struct algorithm *algorithm, rota_kind kind, int nranks, int root) {
+    if (algorithm->own)
+        return own_widest(algorithm, kind, nranks, root);
+    return algorithm->widest ? algorithm->widest(kind, nranks) : 1;
+}
+
+rota_status algorithm_prove(const struct algorithm *algorithm, rota_kind kind, int nranks,
+                            int root) {
+    return algorithm->own ? own_prove(algorithm, kind, nranks, root) : ROTA_OK;
 }
 
 static void build_alone(const struct algorithm_request *request, struct sched_builder *builder) {
@@ -55,6 +69,8 @@ rota_status algorithm_build(const struct algorithm *algorithm,
     }
     struct sched_shape shape = {request->kind, request->nranks, request->rank, request->root,
                                 request->in_place};
+    if (algorithm->own && request->nranks > 1)
+        return own_build(algorithm, request, schedule);
     struct sched_builder *builder;
     rota_status status = sched_builder_create(&shape, &builder);
     if (status != ROTA_OK)

@@ -42,12 +42,22 @@ struct algorithm {
      * the canonical tree on any number of ranks and needs no proof where that would take too long.
      */
     bool always_canonical;
+    /* Of one that the program registered (own.h): it has none of the functions above. NULL for
+     * those of the table. */
+    struct own_algorithm *own;
 };
 
-/* The table (algorithms.def), NULL-terminated access by index and by name. */
+/* The table (algorithms.def), NULL-terminated access by index; by name also those that the program
+ * registered. */
 const struct algorithm *algorithm_at(int index);
 const struct algorithm *algorithm_find(const char *name);
 bool algorithm_can(const struct algorithm *algorithm, rota_kind kind, int nranks);
+/* Most chunks in a message of any rank, the same on all of them. */
+uint32_t algorithm_widest(const struct algorithm *algorithm, rota_kind kind, int nranks, int root);
+/* ROTA_OK for those of the table; one of the program's is proven first. Errors:
+ * ROTA_ERR_UNSUPPORTED with what is wrong, ROTA_ERR_MEMORY. */
+rota_status algorithm_prove(const struct algorithm *algorithm, rota_kind kind, int nranks,
+                            int root);
 /* Builds and finishes. Errors: ROTA_ERR_UNSUPPORTED, ROTA_ERR_MEMORY, ROTA_ERR_ARGUMENT. */
 rota_status algorithm_build(const struct algorithm *algorithm,
                             const struct algorithm_request *request, struct sched **schedule);

@@ -2,6 +2,7 @@
 #ifndef ROTA_ROTA_H
 #define ROTA_ROTA_H
 
+#include <rota/algorithm.h>
 #include <rota/collectives.h>
 #include <rota/comm.h>
 #include <rota/doctor.h>

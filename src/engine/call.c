@@ -1,6 +1,7 @@
 /* What is called, as the caller gave it: its fingerprint, its tables, whether it is in place. */
 #include "engine/call.h"
 
+#include "algorithms/own.h"
 #include "base/error.h"
 #include "engine/comm.h"
 #include "engine/record_format.h"
@@ -135,6 +136,9 @@ uint32_t call_algorithm_hash(const char *name) {
 static const char *algorithm_of_hash(uint32_t hash) {
     const struct algorithm *algorithm = NULL;
     for (int i = 0; (algorithm = algorithm_at(i)) != NULL; i++)
+        if (call_algorithm_hash(algorithm->name) == hash)
+            return algorithm->name;
+    for (int i = 0; (algorithm = own_at(i)) != NULL; i++)
         if (call_algorithm_hash(algorithm->name) == hash)
             return algorithm->name;
     return "another algorithm";

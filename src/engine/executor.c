@@ -232,8 +232,8 @@ static size_t slice_elements(const rota_comm *comm, uint32_t widest, size_t part
 }
 
 bool executor_fits(const rota_comm *comm, const struct algorithm *algorithm, rota_kind kind,
-                   size_t partial_size) {
-    uint32_t widest = algorithm->widest != NULL ? algorithm->widest(kind, comm->nranks) : 1;
+                   int root, size_t partial_size) {
+    uint32_t widest = algorithm_widest(algorithm, kind, comm->nranks, root);
     return slice_elements(comm, widest > 0 ? widest : 1, partial_size) > 0;
 }
 

@@ -21,6 +21,6 @@ int executor_awaited(const struct executor *executor, int *ranks, int max);
 size_t executor_memory(const struct executor *executor);
 /* Whether the algorithm can run within the transports' message size on this communicator. */
 bool executor_fits(const rota_comm *comm, const struct algorithm *algorithm, rota_kind kind,
-                   size_t partial_size);
+                   int root, size_t partial_size);
 
 #endif

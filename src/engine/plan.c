@@ -261,7 +261,7 @@ rota_status plan_get(rota_comm *comm, const struct algorithm *algorithm, rota_ki
     plan->kind = kind;
     plan->root = root;
     plan->in_place = in_place;
-    plan->widest = algorithm->widest != NULL ? algorithm->widest(kind, comm->nranks) : 1;
+    plan->widest = algorithm_widest(algorithm, kind, comm->nranks, root);
     struct algorithm_request request = {.kind = kind,
                                         .nranks = comm->nranks,
                                         .rank = comm->rank,

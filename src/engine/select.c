@@ -110,12 +110,20 @@ static double price(rota_comm *comm, int index, const struct algorithm *algorith
     return (double)traffic->rounds * latency + comm->crowding * cpu;
 }
 
+/* One that the program registered does not run before it is proven. */
+static bool proven(const rota_comm *comm, const struct algorithm *algorithm,
+                   const struct wanted *wanted) {
+    return !algorithm_can(algorithm, wanted->kind, comm->nranks) ||
+           algorithm_prove(algorithm, wanted->kind, comm->nranks, wanted->root) == ROTA_OK;
+}
+
 static bool fits(const rota_comm *comm, const struct algorithm *algorithm,
                  const struct wanted *wanted) {
     return algorithm_can(algorithm, wanted->kind, comm->nranks) &&
-           executor_fits(comm, algorithm, wanted->kind, wanted->partial_size) &&
-           (!wanted->whole_blocks || algorithm->widest == NULL ||
-            algorithm->widest(wanted->kind, comm->nranks) <= 1);
+           executor_fits(comm, algorithm, wanted->kind, wanted->root, wanted->partial_size) &&
+           (!wanted->whole_blocks ||
+            (algorithm->own == NULL &&
+             algorithm_widest(algorithm, wanted->kind, comm->nranks, wanted->root) <= 1));
 }
 
 static bool keeps(rota_comm *comm, const struct algorithm *algorithm, const struct wanted *wanted) {
@@ -139,6 +147,8 @@ static const struct algorithm *forced_algorithm(rota_comm *comm, const char *nam
     rota_kind kind = wanted->kind;
     if (algorithm == NULL)
         error_raise(ROTA_ERR_UNSUPPORTED, "there is no algorithm \"%.40s\"", name);
+    else if (!proven(comm, algorithm, wanted))
+        return NULL;
     else if (!fits(comm, algorithm, wanted))
         error_raise(ROTA_ERR_UNSUPPORTED, "algorithm %s cannot do %s on %d ranks", name,
                     rota_kind_name(kind), comm->nranks);
@@ -178,6 +188,8 @@ const struct algorithm *select_algorithm(rota_comm *comm, const char *forced,
         .whole_blocks = call_counts_are_local(args)};
     if (forced != NULL)
         return forced_algorithm(comm, forced, &wanted);
+    if (comm->forced != NULL && !proven(comm, comm->forced, &wanted))
+        return NULL;
     if (comm->forced != NULL && fits(comm, comm->forced, &wanted)) {
         if (keeps(comm, comm->forced, &wanted))
             return comm->forced;
