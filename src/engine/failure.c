@@ -20,6 +20,8 @@
 #define VERDICT_NS 250000000
 /* How long a rank that has told something stays, so that it is heard before it is missed. */
 #define TELL_NS 60000000
+/* And then, at most, until it has been sent to those that were hard to reach. */
+#define FLUSH_NS 100000000
 /* How long a wait goes on without a look at whom it waits for. */
 #define LOOK_NS 50000000
 
@@ -33,6 +35,7 @@ struct failure {
     rota_status status;
     char text[256];
     int nranks;
+    bool *left; /* VERDICT: for each of the ranks; behind them */
     int ranks[];
 };
 
@@ -52,9 +55,10 @@ static void post(struct job *job, struct failure *failure) {
 
 static struct failure *failure_new(enum failure_type type, const int *ranks, int nranks) {
     struct failure *failure =
-        calloc(1, sizeof(*failure) + (size_t)nranks * sizeof(failure->ranks[0]));
+        calloc(1, sizeof(*failure) + (size_t)nranks * (sizeof(failure->ranks[0]) + sizeof(bool)));
     if (failure == NULL)
         return NULL; /* deadlines end every wait anyway */
+    failure->left = (bool *)&failure->ranks[nranks];
     failure->type = type;
     failure->nranks = nranks;
     for (int i = 0; i < nranks; i++)
@@ -71,6 +75,8 @@ static void heard_verdict(void *context, const struct liveness_verdict *verdict)
     struct failure *failure = failure_new(FAILURE_VERDICT, verdict->failed, verdict->nfailed);
     if (failure == NULL)
         return;
+    for (int i = 0; i < verdict->nfailed; i++)
+        failure->left[i] = verdict->left[i];
     failure->epoch = verdict->epoch;
     failure->status = verdict->status;
     snprintf(failure->text, sizeof(failure->text), "%s", verdict->text);
@@ -174,6 +180,8 @@ void failures_close(struct job *job) {
         const struct timespec pause = {.tv_nsec = 5000000};
         nanosleep(&pause, NULL);
     }
+    if (told != 0)
+        liveness_flush(job->liveness, FLUSH_NS);
     if (job->liveness != NULL)
         liveness_close(job->liveness);
     inquiry_destroy(job->inquiry);
@@ -200,18 +208,6 @@ static int member_of(const rota_comm *comm, int job_rank) {
         if (comm->members[i] == job_rank)
             return i;
     return -1;
-}
-
-/* Whether the verdict says of a rank that it has left the job in good order. */
-static bool has_left(const char *text, int rank) {
-    char who[32];
-    snprintf(who, sizeof(who), "rank %d (", rank);
-    const char *part = strstr(text, who);
-    if (part == NULL)
-        return false;
-    const char *end = strstr(part + 1, "rank ");
-    const char *left = strstr(part, "left the job");
-    return left != NULL && (end == NULL || left < end);
 }
 
 /* Where a member listens, when that is on another host. */
@@ -269,7 +265,7 @@ static void apply_verdict(struct job *job, const struct failure *failure) {
     bool *dead = calloc((size_t)failure->nranks + 1, sizeof(*dead));
     int ndead = 0;
     for (int i = 0; i < failure->nranks && dead != NULL; i++) {
-        dead[i] = !has_left(failure->text, failure->ranks[i]);
+        dead[i] = !failure->left[i];
         ndead += dead[i];
     }
     log_write(LOG_INFO, "rank %d: %s (epoch %u)", job->rank, failure->text, failure->epoch);

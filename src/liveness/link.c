@@ -477,6 +477,10 @@ void links_drop(struct links *links, int peer) {
     link->retry_ns = 0;
 }
 
+bool links_unsent(const struct links *links, int peer) {
+    return links->links[peer] != NULL && links->links[peer]->out_used > 0;
+}
+
 bool links_open(const struct links *links, int peer) {
     return links->links[peer] != NULL && links->links[peer]->socket >= 0;
 }

@@ -41,6 +41,8 @@ bool links_send(struct links *links, int peer, enum wire_type type, uint32_t epo
 void links_want(struct links *links, int peer, bool wanted);
 /* Drops connection, queue and want. */
 void links_drop(struct links *links, int peer);
+/* Whether frames for the peer wait to be sent. */
+bool links_unsent(const struct links *links, int peer);
 bool links_open(const struct links *links, int peer);
 
 enum net_verdict links_judge(struct links *links, const struct net_hello *hello);

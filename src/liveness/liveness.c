@@ -22,6 +22,7 @@
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MS INT64_C(1000000)
@@ -33,6 +34,7 @@
 #define EXIT_MS 200    /* in which a process that refuses connections, and has a pidfd, has ended */
 #define SWEEP_MS 15000 /* a watch not renewed for one to two of these ends */
 #define MAX_COMMANDS 4096
+#define LEFT_WORDS "left the job"
 #define MAX_ROUNDS 16
 
 enum { TAG_COMMANDS, TAG_LINK, TAG_EXIT };
@@ -88,9 +90,12 @@ struct liveness {
     struct wire_view incoming;
     struct peer **peers; /* [rank]; NULL: nothing about it */
     bool view_changed, told_isolated;
+    /* Raised by who waits until all is sent; and that it is. */
+    _Atomic bool flushing, flushed;
     int64_t sweep_ns, inquiry_ns; /* CLOCK_NEVER: none */
     int *list;                    /* of ranks, for events */
-    uint8_t *payload;             /* WIRE_MAX */
+    bool *left_list;
+    uint8_t *payload; /* WIRE_MAX */
 };
 
 /* -- forks --------------------------------------------------------------------------------------
@@ -297,7 +302,7 @@ static void left(struct liveness *liveness, int rank) {
     if (peer != NULL)
         peer->left = true;
     if (matters(liveness, rank))
-        prove(liveness, rank, "left the job");
+        prove(liveness, rank, LEFT_WORDS);
 }
 
 static void watch_peer(struct liveness *liveness, int rank) {
@@ -307,7 +312,7 @@ static void watch_peer(struct liveness *liveness, int rank) {
         return;
     atomic_store_explicit(&liveness->watched[rank], WATCH_FRESH, memory_order_relaxed);
     if (peer->left) {
-        prove(liveness, rank, "left the job");
+        prove(liveness, rank, LEFT_WORDS);
         return;
     }
     if (peer->exit_descriptor < 0 && !peer->cannot_tell) {
@@ -355,7 +360,7 @@ static void suspect(struct liveness *liveness, int rank, enum liveness_evidence 
         prove(liveness, rank, reason[0] != 0 ? reason : "exited");
         break;
     case LIVENESS_LEFT:
-        prove(liveness, rank, reason[0] != 0 ? reason : "left the job");
+        prove(liveness, rank, reason[0] != 0 ? reason : LEFT_WORDS);
         break;
     case LIVENESS_BROKEN:
         inquire(liveness, rank, reason);
@@ -434,6 +439,18 @@ static void clear_broken(struct liveness *liveness) {
     }
 }
 
+/* Whether the decision's words say of a rank that it left. They are the same on all members; who
+ * heard it itself knows it also where the words had no room for it. */
+static bool has_left(const struct liveness *liveness, const char *text, int rank) {
+    char who[32];
+    snprintf(who, sizeof who, "rank %d (", rank);
+    const char *part = strstr(text, who);
+    if (part == NULL)
+        return liveness->peers[rank] != NULL && liveness->peers[rank]->left;
+    const char *end = strstr(part + 1, "; rank "), *words = strstr(part, LEFT_WORDS);
+    return words != NULL && (end == NULL || words < end);
+}
+
 static void view_decided(void *context, const struct view_value *value) {
     struct liveness *liveness = context;
     struct liveness_verdict verdict = {
@@ -444,6 +461,9 @@ static void view_decided(void *context, const struct view_value *value) {
         forget_peer(liveness, rank);
     }
     verdict.nfailed = list_ranks(liveness, value->failed);
+    for (int i = 0; i < verdict.nfailed; i++)
+        liveness->left_list[i] = has_left(liveness, value->text, liveness->list[i]);
+    verdict.left = liveness->left_list;
     /* Partner: liveness_epoch; who sees the epoch sees who is removed. */
     atomic_store_explicit(&liveness->epoch, verdict.epoch, memory_order_release);
     liveness->view_changed = true;
@@ -602,6 +622,19 @@ static bool do_commands(struct liveness *liveness, bool closing) {
     return any;
 }
 
+/* Who waits in liveness_flush learns whether anything is left to send. */
+static void note_flushed(struct liveness *liveness) {
+    if (!atomic_load_explicit(&liveness->flushing, memory_order_acquire))
+        return;
+    pthread_mutex_lock(&liveness->lock);
+    bool all = liveness->first == NULL;
+    pthread_mutex_unlock(&liveness->lock);
+    for (int rank = 0; all && rank < liveness->n; rank++)
+        all = !links_unsent(liveness->links, rank);
+    /* Partner: liveness_flush. */
+    atomic_store_explicit(&liveness->flushed, all, memory_order_release);
+}
+
 static void set_deadline(struct liveness *liveness) {
     int64_t times[] = {links_deadline(liveness->links), view_deadline(liveness->view),
                        view_isolated(liveness->view) ? CLOCK_NEVER
@@ -611,6 +644,7 @@ static void set_deadline(struct liveness *liveness) {
     for (size_t i = 0; i < sizeof times / sizeof *times; i++)
         first = times[i] < first ? times[i] : first;
     liveness->watch.deadline_ns = first;
+    note_flushed(liveness);
 }
 
 /* What is due now. Messages come before deadlines, since a rank that was stopped finds both. */
@@ -646,7 +680,7 @@ static void start_sweeping(struct liveness *liveness) {
 static void exited(struct liveness *liveness, int rank) {
     links_ready(liveness->links, rank); /* it may have said that it leaves */
     if (!ranks_has(view_dead(liveness->view), rank))
-        prove(liveness, rank, liveness->peers[rank]->left ? "left the job" : "exited");
+        prove(liveness, rank, liveness->peers[rank]->left ? LEFT_WORDS : "exited");
 }
 
 static void ready(void *context) {
@@ -718,6 +752,7 @@ static void liveness_free(struct liveness *liveness) {
     free(liveness->removed);
     free(liveness->watched);
     free(liveness->list);
+    free(liveness->left_list);
     free(liveness->payload);
     free(liveness);
 }
@@ -743,6 +778,7 @@ static rota_status make_machines(struct liveness *made, const struct settings *s
     made->removed = calloc(n, 1);
     made->watched = calloc(n, 1);
     made->list = calloc(n, sizeof *made->list);
+    made->left_list = calloc(n, sizeof *made->left_list);
     made->payload = malloc(WIRE_MAX);
     made->view = view_create(made->n, made->self, &times, &view_events);
     made->links =
@@ -750,8 +786,9 @@ static rota_status make_machines(struct liveness *made, const struct settings *s
     if (made->view != NULL)
         made->agreements = agreements_create(made->n, made->self, made->view, &agreement_events);
     if (made->peers == NULL || made->removed == NULL || made->watched == NULL ||
-        made->list == NULL || made->payload == NULL || made->view == NULL || made->links == NULL ||
-        made->agreements == NULL || !wire_view_init(&made->incoming, made->n))
+        made->list == NULL || made->left_list == NULL || made->payload == NULL ||
+        made->view == NULL || made->links == NULL || made->agreements == NULL ||
+        !wire_view_init(&made->incoming, made->n))
         return error_raise(ROTA_ERR_MEMORY, "no memory for the liveness of %d ranks", made->n);
     return ROTA_OK;
 }
@@ -822,6 +859,23 @@ rota_status liveness_open(const struct net_identity *identity, int nranks,
     }
     *liveness = made;
     return ROTA_OK;
+}
+
+void liveness_flush(struct liveness *liveness, int64_t most_ns) {
+    int64_t until = clock_now_ns() + most_ns;
+    if (liveness == NULL || liveness->forked)
+        return;
+    atomic_store_explicit(&liveness->flushed, false, memory_order_relaxed);
+    atomic_store_explicit(&liveness->flushing, true, memory_order_release);
+    uint64_t one = 1;
+    (void)!write(liveness->wake, &one, sizeof one); /* for a first look */
+    /* Partner: note_flushed, on the control thread. */
+    while (!atomic_load_explicit(&liveness->flushed, memory_order_acquire) &&
+           !clock_passed(until)) {
+        const struct timespec pause = {.tv_nsec = 1000000};
+        nanosleep(&pause, NULL);
+    }
+    atomic_store_explicit(&liveness->flushing, false, memory_order_relaxed);
 }
 
 void liveness_close(struct liveness *liveness) {

@@ -32,6 +32,7 @@ struct liveness_verdict {
     uint32_t epoch; /* of the new view */
     int nfailed;    /* ranks of the job that this change removed, ascending */
     const int *failed;
+    const bool *left;   /* for each of them: it left in good order */
     rota_status status; /* ROTA_ERR_PEER; ROTA_ERR_TIMEOUT where only silence is known */
     /* "rank 3 (host b, pid 812) exited; rank 4 (host b, pid 813) left the job": of all removed
      * ranks, as far as there is room. */
@@ -77,6 +78,9 @@ rota_status liveness_open(const struct net_identity *identity, int nranks,
                           const struct bootstrap_record *records, const struct settings *settings,
                           const struct liveness_events *events, void *context,
                           struct liveness **liveness);
+/* Waits until what was handed to liveness_send has been sent, at most so long. Any thread but the
+ * control thread. */
+void liveness_flush(struct liveness *liveness, int64_t most_ns);
 /* Tells those who are connected that this rank leaves, and ends it. No event comes afterwards. Not
  * from an event. Returns within milliseconds, whatever the peers do. */
 void liveness_close(struct liveness *liveness);
