@@ -123,7 +123,13 @@ c10::intrusive_ptr<RotaWork> Group::run(Operation operation, Call &&call, bool b
     options.done = RotaWork::done;
     options.done_arg = work.get();
     take_off(work);
-    rota_status status = call(comm->get(), options, *work);
+    rota_status status = ROTA_OK;
+    try {
+        status = call(comm->get(), options, *work);
+    } catch (...) { // before anything was started: an operator that the type does not have
+        work->end(std::current_exception());
+        throw;
+    }
     if (status != ROTA_OK)
         fail_start(*this, *work, status);
     return work;

@@ -1,4 +1,6 @@
 // How a backend begins, is split, and ends.
+#include <Python.h>
+
 #include "backend.h"
 
 #include "store.h"
@@ -24,9 +26,14 @@ RotaBackend::RotaBackend(rota_comm *comm, int rank, int size,
     init();
 }
 
+// Closing waits for call-backs of futures, which may need the interpreter.
 RotaBackend::~RotaBackend() {
+    bool holds = Py_IsInitialized() != 0 && PyGILState_Check() != 0;
+    PyThreadState *state = holds ? PyEval_SaveThread() : nullptr;
     group_->abort(); // who wanted its operations to end in peace has called shutdown
     group_->close();
+    if (state != nullptr)
+        PyEval_RestoreThread(state);
 }
 
 c10::intrusive_ptr<c10d::Backend> RotaBackend::create(const c10::intrusive_ptr<c10d::Store> &store,
