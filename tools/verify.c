@@ -106,7 +106,8 @@ static const struct argp parser = {
     .args_doc = "ALGORITHM|FILE|--all",
     .doc = "Runs the schedules of all ranks symbolically and proves that every contribution "
            "arrives exactly once, without deadlock or race, or names the first fault.\v"
-           "FILE is a schedule as text or JSON; - is standard input. An algorithm is looked at for "
+           "FILE is a schedule as text, JSON or MSCCL's XML; - is standard input. An algorithm is "
+           "looked at for "
            "every operation it knows, out of place, in place and mixed. Status 1 when something "
            "was refuted."};
 

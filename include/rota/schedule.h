@@ -19,8 +19,9 @@ typedef struct rota_schedule rota_schedule;
 ROTA_API rota_status rota_schedule_build(const char *name, rota_kind kind, int nranks, int root,
                                          int in_place, rota_schedule **schedule);
 
-/* Reads the text or JSON form from memory. Errors: ROTA_ERR_FORMAT (rota_last_error names the
- * line), ROTA_ERR_ARGUMENT, ROTA_ERR_MEMORY. What was read may still be wrong: verify it. */
+/* Reads the text or JSON form, or MSCCL's XML, from memory. Errors: ROTA_ERR_FORMAT
+ * (rota_last_error names the line), ROTA_ERR_ARGUMENT, ROTA_ERR_MEMORY. What was read may still be
+ * wrong: verify it. */
 ROTA_API rota_status rota_schedule_read(const char *bytes, size_t length, rota_schedule **schedule);
 
 /* Writes all ranks, or one (rank >= 0), as text or JSON. Errors: ROTA_ERR_ARGUMENT,

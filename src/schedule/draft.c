@@ -2,6 +2,7 @@
 #include "schedule/draft.h"
 
 #include "base/error.h"
+#include "schedule/msccl.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -226,13 +227,24 @@ const char *draft_end_rank(struct draft *draft) {
     return add_schedule(draft, schedule);
 }
 
+static rota_status read_msccl(const char *bytes, size_t length, struct sched_set *set) {
+    struct msccl file = {.nsteps = 0};
+    rota_status status = msccl_parse(bytes, length, &file);
+    if (status == ROTA_OK)
+        status = msccl_translate(&file, set);
+    msccl_free(&file);
+    return status;
+}
+
 rota_status sched_read(const char *bytes, size_t length, struct sched_set *set) {
     if (!bytes || !set)
         return error_raise(ROTA_ERR_ARGUMENT, "nothing to read a schedule from or to");
-    struct draft draft = {.builder = NULL};
     size_t start = 0;
     while (start < length && strchr(" \t\r\n", bytes[start]) && bytes[start])
         start++;
+    if (start < length && bytes[start] == '<')
+        return read_msccl(bytes, length, set);
+    struct draft draft = {.builder = NULL};
     bool json = start < length && (bytes[start] == '{' || bytes[start] == '[');
     rota_status status =
         json ? draft_read_json(&draft, bytes, length) : draft_read_text(&draft, bytes, length);

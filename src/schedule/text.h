@@ -16,7 +16,7 @@ void sched_set_free(struct sched_set *set);
 
 rota_status sched_write_text(const struct sched *schedule, FILE *out);
 rota_status sched_write_json(struct sched *const *schedules, int count, FILE *out);
-/* Reads either form (JSON begins with '{' or '['). */
+/* Reads either form (JSON begins with '{' or '['), or MSCCL's XML (which begins with '<'). */
 rota_status sched_read(const char *bytes, size_t length, struct sched_set *set);
 
 #endif

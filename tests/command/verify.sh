@@ -16,6 +16,11 @@ for format in text json; do
   head -c $(($(wc -c <"$folder/schedule") * 3 / 4)) "$folder/schedule" >"$folder/cut"
   expect 1 "$rota" verify "$folder/cut"
 done
+for file in "$(dirname "$0")"/../schedule/data/*; do
+  expect 0 "$rota" verify "$file"
+  grep -q 'proven' "$folder/out" || fail "proof of $file"
+  expect 0 "$rota" verify "$file" --print text
+done
 head -c 4096 /dev/urandom >"$folder/noise"
 expect 1 "$rota" verify "$folder/noise"
 : >"$folder/empty"
