@@ -8,6 +8,7 @@
 struct algorithm_topology {
     int ngroups;         /* hosts */
     const int *group_of; /* by rank */
+    const int *ring;     /* ranks in the order in which links join them; NULL: by number */
 };
 
 struct algorithm_request {

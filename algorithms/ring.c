@@ -5,13 +5,30 @@
  * gathers one operand per hop; the owner finishes it. all_gather: chunks travel once round.
  * all_reduce is both, with one chunk per rank. broadcast and reduce are a chain from or to the
  * root, scans one from rank 0 to the last, in CHAIN_CHUNKS chunks so that the links overlap also
- * where a message is one slice. */
+ * where a message is one slice.
+ *
+ * The ring may follow the links of the machine (algorithm_topology.ring). A rank's *place* is its
+ * position there; rounds count places, and the chunk of a place is that of the rank which has it.
+ */
 #include "algorithms/algorithm.h"
 
 enum {
     RING_SLOTS = 4,  /* partials under way: one is received while earlier ones are still sent */
     CHAIN_CHUNKS = 4 /* of broadcast and reduce */
 };
+
+static uint32_t place_of(const struct algorithm_request *q) {
+    const int *ring = q->topology ? q->topology->ring : NULL;
+    uint32_t place = ring ? 0 : (uint32_t)q->rank;
+    while (ring && ring[place] != q->rank)
+        place++;
+    return place;
+}
+
+static uint32_t rank_at(const struct algorithm_request *q, uint32_t place) {
+    place %= (uint32_t)q->nranks;
+    return q->topology && q->topology->ring ? (uint32_t)q->topology->ring[place] : place;
+}
 
 static uint32_t ring_slots(int nranks) {
     uint32_t partials = (uint32_t)nranks - 2; /* the last one is finished at once */
@@ -23,13 +40,13 @@ static uint32_t ring_slots(int nranks) {
  * finished into `result`. Rank 0 puts its operand left, because all others are higher. */
 static void reduce_scatter_rounds(const struct algorithm_request *q, struct sched_builder *b,
                                   uint32_t first, struct sched_range result) {
-    uint32_t n = (uint32_t)q->nranks, r = (uint32_t)q->rank;
-    int next = (int)((r + 1) % n), previous = (int)((r + n - 1) % n);
+    uint32_t n = (uint32_t)q->nranks, place = place_of(q);
+    int next = (int)rank_at(q, place + 1), previous = (int)rank_at(q, place + n - 1);
     uint32_t slots = ring_slots(q->nranks);
     uint32_t scratch = sched_alloc_scratch(b, slots);
-    struct sched_range outgoing = sched_input(first, 1);
+    struct sched_range outgoing = sched_input(rank_at(q, first), 1);
     for (uint32_t s = 0; s + 1 < n; s++) {
-        uint32_t chunk = (first + 2 * n - 1 - s) % n;
+        uint32_t chunk = rank_at(q, first + 2 * n - 1 - s);
         bool last = s + 2 == n;
         uint32_t flags = SCHED_LOAD_LOCAL;
         struct sched_range incoming = result;
@@ -49,10 +66,10 @@ static void reduce_scatter_rounds(const struct algorithm_request *q, struct sche
  * the previous one is stored and passed on. */
 static void all_gather_rounds(const struct algorithm_request *q, struct sched_builder *b,
                               uint32_t first, struct sched_range outgoing) {
-    uint32_t n = (uint32_t)q->nranks, r = (uint32_t)q->rank;
-    int next = (int)((r + 1) % n), previous = (int)((r + n - 1) % n);
+    uint32_t n = (uint32_t)q->nranks, place = place_of(q);
+    int next = (int)rank_at(q, place + 1), previous = (int)rank_at(q, place + n - 1);
     for (uint32_t s = 0; s + 1 < n; s++) {
-        struct sched_range incoming = sched_output((first + 2 * n - 1 - s) % n, 1);
+        struct sched_range incoming = sched_output(rank_at(q, first + 2 * n - 1 - s), 1);
         sched_send(b, next, outgoing, 0);
         sched_recv(b, previous, incoming, 0);
         outgoing = incoming;
@@ -60,22 +77,22 @@ static void all_gather_rounds(const struct algorithm_request *q, struct sched_bu
 }
 
 static void build_all_reduce(const struct algorithm_request *q, struct sched_builder *b) {
-    uint32_t n = (uint32_t)q->nranks, r = (uint32_t)q->rank, own = (r + 1) % n;
-    sched_set_chunks(b, n);
-    reduce_scatter_rounds(q, b, r, sched_output(own, 1));
-    all_gather_rounds(q, b, own, sched_output(own, 1));
+    uint32_t place = place_of(q);
+    struct sched_range own = sched_output(rank_at(q, place + 1), 1);
+    sched_set_chunks(b, (uint32_t)q->nranks);
+    reduce_scatter_rounds(q, b, place, own);
+    all_gather_rounds(q, b, place + 1, own);
 }
 
 static void build_reduce_scatter(const struct algorithm_request *q, struct sched_builder *b) {
-    uint32_t n = (uint32_t)q->nranks, r = (uint32_t)q->rank;
-    reduce_scatter_rounds(q, b, (r + n - 1) % n, sched_output(0, 1));
+    uint32_t before = place_of(q) + (uint32_t)q->nranks - 1;
+    reduce_scatter_rounds(q, b, before, sched_output(0, 1));
 }
 
 static void build_all_gather(const struct algorithm_request *q, struct sched_builder *b) {
-    uint32_t r = (uint32_t)q->rank;
     if (!q->in_place)
-        sched_copy(b, sched_input(0, 1), sched_output(r, 1), 0);
-    all_gather_rounds(q, b, r, sched_input(0, 1));
+        sched_copy(b, sched_input(0, 1), sched_output((uint32_t)q->rank, 1), 0);
+    all_gather_rounds(q, b, place_of(q), sched_input(0, 1));
 }
 
 static uint32_t chain_chunks(int nranks) {
@@ -84,7 +101,9 @@ static uint32_t chain_chunks(int nranks) {
 
 static void build_broadcast(const struct algorithm_request *q, struct sched_builder *b) {
     uint32_t chunks = chain_chunks(q->nranks);
-    int n = q->nranks, next = (q->rank + 1) % n, previous = (q->rank + n - 1) % n;
+    uint32_t place = place_of(q);
+    int next = (int)rank_at(q, place + 1);
+    int previous = (int)rank_at(q, place + (uint32_t)q->nranks - 1);
     sched_set_chunks(b, chunks);
     for (uint32_t c = 0; c < chunks; c++) {
         if (q->rank == q->root) {
@@ -102,9 +121,11 @@ static void build_broadcast(const struct algorithm_request *q, struct sched_buil
 /* Partials come down from the rank before the root, towards the root. */
 static void build_reduce(const struct algorithm_request *q, struct sched_builder *b) {
     uint32_t chunks = chain_chunks(q->nranks);
-    int n = q->nranks, above = (q->rank + 1) % n, below = (q->rank + n - 1) % n;
+    uint32_t place = place_of(q);
+    int above = (int)rank_at(q, place + 1);
+    int below = (int)rank_at(q, place + (uint32_t)q->nranks - 1);
     bool starts = above == q->root, ends = q->rank == q->root;
-    bool above_starts = (above + 1) % n == q->root;
+    bool above_starts = (int)rank_at(q, place + 2) == q->root;
     sched_set_chunks(b, chunks);
     uint32_t scratch = starts || ends ? 0 : sched_alloc_scratch(b, chunks);
     for (uint32_t c = 0; c < chunks; c++) {

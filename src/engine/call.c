@@ -65,6 +65,7 @@ uint64_t call_fingerprint(const rota_comm *comm, const struct call_args *args,
                          args->count,
                          algorithm != NULL ? XXH64(algorithm->name, strlen(algorithm->name), 0) : 0,
                          args->op_identity};
+    words[3] ^= algorithm != NULL ? comm->ring_hash : 0; /* ranks may have been given others */
     if (args->vector) { /* counts only where every rank knows all of them */
         const size_t *counts = args->send_counts != NULL ? args->send_counts : args->recv_counts;
         words[1] |= 1ull << 32;

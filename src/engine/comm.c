@@ -14,6 +14,30 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
+
+/* The job's ring without those that are not members; NULL where there is none. */
+static rota_status set_ring(rota_comm *comm) {
+    const int *ring = comm->job->ring;
+    if (ring == NULL)
+        return ROTA_OK;
+    comm->ring = malloc((size_t)comm->nranks * sizeof(*comm->ring));
+    int *number = malloc((size_t)comm->job->nranks * sizeof(*number)); /* by rank of the job */
+    if (comm->ring == NULL || number == NULL) {
+        free(number);
+        return error_raise(ROTA_ERR_MEMORY, "out of memory for a communicator");
+    }
+    for (int i = 0; i < comm->job->nranks; i++)
+        number[i] = -1;
+    for (int i = 0; i < comm->nranks; i++)
+        number[comm->members[i]] = i;
+    for (int i = 0, used = 0; i < comm->job->nranks; i++)
+        if (number[ring[i]] >= 0)
+            comm->ring[used++] = number[ring[i]];
+    free(number);
+    comm->ring_hash = XXH3_64bits(comm->ring, (size_t)comm->nranks * sizeof(*comm->ring));
+    return ROTA_OK;
+}
 
 /* Which ranks share a host, as algorithms may know it. */
 static rota_status set_topology(rota_comm *comm) {
@@ -31,8 +55,10 @@ static rota_status set_topology(rota_comm *comm) {
         }
         groups += comm->group_of[i] == groups;
     }
-    comm->topology = (struct algorithm_topology){.ngroups = groups, .group_of = comm->group_of};
-    return ROTA_OK;
+    rota_status status = set_ring(comm);
+    comm->topology = (struct algorithm_topology){
+        .ngroups = groups, .group_of = comm->group_of, .ring = comm->ring};
+    return status;
 }
 
 static enum cpu_isa isa_setting(const struct settings *settings) {
@@ -101,6 +127,7 @@ static void free_parts(rota_comm *comm) {
     skew_drop(atomic_load_explicit(&comm->skew, memory_order_acquire));
     free(comm->members);
     free(comm->group_of);
+    free(comm->ring);
     free(comm);
 }
 

@@ -114,6 +114,8 @@ struct rota_comm {
     uint64_t history;               /* of all collectives so far: see comm_chain */
     const struct algorithm *forced; /* setting ROTA_ALGORITHM */
     struct algorithm_topology topology;
+    int *ring; /* of the topology */
+    uint64_t ring_hash;
     int *group_of;
     double crowding; /* for selection: ranks per core; 0 = not computed yet */
     struct comm_traffic traffic[ROTA_KIND_COUNT][COMM_MAX_ALGORITHMS];

@@ -479,7 +479,7 @@ rota_status job_open(const rota_config *config, int64_t timeout_ms, struct job *
     if (status == ROTA_OK)
         status = bootstrap_agree_identity(&job->place, deadline_ns);
     if (status == ROTA_OK)
-        status = topology_check_settings(job->settings, job->place.nranks);
+        status = topology_check_settings(job->settings, job->place.nranks, &job->ring);
     if (status == ROTA_OK)
         status = prepare(job, &record);
     if (status == ROTA_OK)
@@ -527,7 +527,14 @@ rota_status job_open_threads(int nranks, struct job **jobs) {
             status = load_settings(jobs[made], &unused);
     }
     if (status == ROTA_OK)
-        status = topology_check_settings(jobs[0]->settings, nranks);
+        status = topology_check_settings(jobs[0]->settings, nranks, &jobs[0]->ring);
+    for (int r = 1; r < nranks && status == ROTA_OK && jobs[0]->ring != NULL; r++) {
+        jobs[r]->ring = malloc((size_t)nranks * sizeof(int));
+        if (jobs[r]->ring == NULL)
+            status = error_raise(ROTA_ERR_MEMORY, "no memory for a ring");
+        else
+            memcpy(jobs[r]->ring, jobs[0]->ring, (size_t)nranks * sizeof(int));
+    }
     if (status == ROTA_OK)
         share_identity(jobs, nranks);
     for (int r = 0; r < nranks && status == ROTA_OK; r++)
@@ -566,6 +573,7 @@ static void job_close(struct job *job) {
     pthread_mutex_destroy(&job->failures_lock);
     free(job->private_line);
     free(job->records);
+    free(job->ring);
     free(job->peers);
     free(job->endpoints);
     settings_free(job->settings);

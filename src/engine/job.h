@@ -25,6 +25,7 @@ struct job {
     struct settings *settings;
     struct bootstrap_place place;
     struct bootstrap_record *records; /* nranks, by rank */
+    int *ring; /* nranks, in the order of the file that ROTA_GRAPH_FILE names; NULL: none */
     struct control_job control;
     bool control_acquired, control_registered;
     struct doorbell_line *private_line; /* where the bell lives when no transport places it */

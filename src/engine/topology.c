@@ -32,7 +32,30 @@ static rota_status check_topology(const char *path, const char *origin) {
     return status == ROTA_OK ? ROTA_OK : blame(status, "ROTA_TOPO_FILE", origin);
 }
 
-static rota_status check_graph(const char *path, const char *origin, int nranks) {
+/* The first ring, if it has every rank once. */
+static rota_status take_ring(const char *path, const struct topo_graph_file *file, int **ring) {
+    int n = file->width;
+    int *order = malloc((size_t)n * sizeof(*order));
+    bool *seen = calloc((size_t)n, sizeof(*seen));
+    rota_status status = order != NULL && seen != NULL
+                             ? ROTA_OK
+                             : error_raise(ROTA_ERR_MEMORY, "no memory for a ring");
+    for (int i = 0; i < n && status == ROTA_OK; i++) {
+        order[i] = file->devices[i];
+        if (seen[order[i]])
+            status =
+                error_raise(ROTA_ERR_FORMAT, "%.150s: GPU %d is in its ring twice", path, order[i]);
+        seen[order[i]] = true;
+    }
+    free(seen);
+    if (status == ROTA_OK)
+        *ring = order;
+    else
+        free(order);
+    return status;
+}
+
+static rota_status check_graph(const char *path, const char *origin, int nranks, int **ring) {
     struct topo_graph_file file = {0};
     char *bytes = NULL;
     size_t length = 0;
@@ -47,6 +70,8 @@ static rota_status check_graph(const char *path, const char *origin, int nranks)
         status =
             error_raise(ROTA_ERR_FORMAT, "%.150s: its rings have %d GPUs, the job has %d ranks",
                         path, file.width, nranks);
+    if (status == ROTA_OK && file.count > 0)
+        status = take_ring(path, &file, ring);
     free(bytes);
     topo_free_graph(&file);
     if (status == ROTA_OK || status == ROTA_ERR_MEMORY)
@@ -56,13 +81,14 @@ static rota_status check_graph(const char *path, const char *origin, int nranks)
     return ROTA_OK;
 }
 
-rota_status topology_check_settings(const struct settings *settings, int nranks) {
+rota_status topology_check_settings(const struct settings *settings, int nranks, int **ring) {
     const char *topology = settings_text(settings, SETTING_TOPO_FILE);
     const char *graph = settings_text(settings, SETTING_GRAPH_FILE);
     rota_status status = ROTA_OK;
+    *ring = NULL;
     if (topology[0] != '\0')
         status = check_topology(topology, settings_origin(settings, SETTING_TOPO_FILE));
     if (status == ROTA_OK && graph[0] != '\0')
-        status = check_graph(graph, settings_origin(settings, SETTING_GRAPH_FILE), nranks);
+        status = check_graph(graph, settings_origin(settings, SETTING_GRAPH_FILE), nranks, ring);
     return status;
 }

@@ -159,7 +159,7 @@ bool proof_check_races(struct proof *p, uint32_t rank, uint32_t first_edge) {
                       .rank = rank,
                       .first = p->first_step[rank],
                       .nsteps = s->nsteps,
-                      .edges = p->edges + first_edge,
+                      .edges = p->nedges > first_edge ? p->edges + first_edge : NULL,
                       .nedges = p->nedges - first_edge};
     uint32_t naccesses = 0, locations = p->first_location[rank + 1] - p->first_location[rank];
     for (uint32_t i = 0; i < t.nsteps; i++)

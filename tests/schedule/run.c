@@ -1,6 +1,8 @@
-/* Registers the schedules of a file and runs them: every rank checks every element.
+/* Registers the schedules of a file and runs them: every rank checks every element. Or runs the
+ * library's ring, and checks that messages went to the next rank of the order given alone.
  *
- *     rota run -n 8 -- test_schedule_file FILE */
+ *     rota run -n 8 -- test_schedule_file FILE
+ *     rota run -n 4 -- test_schedule_file ring 0231 */
 #include <rota/rota.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +10,7 @@
 
 static rota_comm *comm;
 static int rank, nranks;
+static const char *algorithm = "from_file";
 
 static void check(rota_status status, const char *what) {
     rota_error error = ROTA_ERROR_INIT;
@@ -80,7 +83,7 @@ static void run(rota_kind kind, size_t count, bool in_place) {
     for (size_t i = 0; i < nin; i++)
         in[i] = given(rank, i);
     rota_call call = ROTA_CALL_INIT;
-    call.algorithm = "from_file";
+    call.algorithm = algorithm;
     check(start(kind, in, out, count, &call), rota_kind_name(kind));
     for (size_t i = 0; i < nout; i++)
         if (out[i] != wanted(kind, count, i)) {
@@ -92,34 +95,62 @@ static void run(rota_kind kind, size_t count, bool in_place) {
     free(buffer);
 }
 
-int main(int argc, char **argv) {
+/* Every kind with an operation here, in all counts and forms; returns how many there were. */
+static int run_all(void) {
     static const size_t counts[] = {0, 1, 7, 64, 1000, 100003};
-    size_t length = 0;
+    static const rota_kind kinds[] = {ROTA_KIND_ALL_REDUCE, ROTA_KIND_ALL_GATHER,
+                                      ROTA_KIND_REDUCE_SCATTER, ROTA_KIND_ALL_TO_ALL};
     int ran = 0;
-    if (argc != 2)
-        return 2;
-    char *bytes = read_file(argv[1], &length);
-    check(rota_algorithm_read("from_file", bytes, length), argv[1]);
-    free(bytes);
-    check(rota_init(NULL, &comm, NULL), "init");
-    check(rota_comm_rank(comm, &rank), "rank");
-    check(rota_comm_size(comm, &nranks), "size");
-    for (int kind = 0; kind < ROTA_KIND_COUNT; kind++) {
-        if (!rota_algorithm_does("from_file", (rota_kind)kind, nranks))
+    for (int k = 0; k < 4; k++) {
+        if (!rota_algorithm_does(algorithm, kinds[k], nranks))
             continue;
         for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
-            run((rota_kind)kind, counts[i], false);
-            run((rota_kind)kind, counts[i], true);
-            run((rota_kind)kind, counts[i], rank % 2 == 0);
+            run(kinds[k], counts[i], false);
+            run(kinds[k], counts[i], true);
+            run(kinds[k], counts[i], rank % 2 == 0);
         }
-        const char *name = rota_comm_algorithm(comm, (rota_kind)kind);
-        if (name == NULL || strcmp(name, "from_file") != 0) {
+        const char *name = rota_comm_algorithm(comm, kinds[k]);
+        if (name == NULL || strcmp(name, algorithm) != 0) {
             fprintf(stderr, "%s ran instead\n", name != NULL ? name : "nothing");
-            return 1;
+            exit(1);
         }
         ran++;
     }
+    return ran;
+}
+
+static void check_order(const char *order) {
+    const char *self = strchr(order, '0' + rank);
+    int next = self[1] != '\0' ? self[1] - '0' : order[0] - '0';
+    for (int peer = 0; peer < nranks; peer++) {
+        rota_peer_counters counters = ROTA_PEER_COUNTERS_INIT;
+        check(rota_comm_peer_counters(comm, peer, &counters), "counters");
+        if ((counters.bytes_sent > 1000000) != (peer == next)) {
+            fprintf(stderr, "rank %d sent %llu bytes to %d, where %d is next\n", rank,
+                    (unsigned long long)counters.bytes_sent, peer, next);
+            exit(1);
+        }
+    }
+}
+
+int main(int argc, char **argv) {
+    size_t length = 0;
+    if (argc == 3) {
+        algorithm = argv[1];
+    } else if (argc == 2) {
+        char *bytes = read_file(argv[1], &length);
+        check(rota_algorithm_read(algorithm, bytes, length), argv[1]);
+        free(bytes);
+    } else {
+        return 2;
+    }
+    check(rota_init(NULL, &comm, NULL), "init");
+    check(rota_comm_rank(comm, &rank), "rank");
+    check(rota_comm_size(comm, &nranks), "size");
+    int ran = run_all();
+    if (argc == 3)
+        check_order(argv[2]);
     check(rota_comm_finalize(comm, NULL), "finalize");
     check(rota_comm_destroy(comm), "destroy");
-    return ran == 1 ? 0 : 1;
+    return ran == (argc == 3 ? 3 : 1) ? 0 : 1;
 }

@@ -286,7 +286,7 @@ Test(algorithms, messages_do_not_depend_on_in_place) {
  * the canonical tree. */
 static void check_grouping(const int *group_of, int n, int ngroups, bool canonical) {
     const struct algorithm *a = algorithm_find("hierarchical");
-    const struct algorithm_topology topology = {ngroups, group_of};
+    const struct algorithm_topology topology = {ngroups, group_of, NULL};
     grouping = &topology;
     for (int kind = 0; kind < ROTA_KIND_COUNT; kind++) {
         if (!algorithm_can(a, (rota_kind)kind, n))
@@ -353,7 +353,7 @@ Test(algorithms, hierarchical_random_groupings) {
 /* Traffic between hosts: each rank of equal hosts carries its share and not more. */
 Test(algorithms, hierarchical_traffic_between_hosts) {
     static const int group_of[] = {0, 0, 0, 0, 1, 1, 1, 1};
-    const struct algorithm_topology topology = {2, group_of};
+    const struct algorithm_topology topology = {2, group_of, NULL};
     grouping = &topology;
     struct sched **ranks = build(algorithm_find("hierarchical"), ROTA_KIND_ALL_REDUCE, 8, -1, 0);
     for (int r = 0; r < 8; r++) {
@@ -373,7 +373,7 @@ Test(algorithms, hierarchical_traffic_between_hosts) {
 
 Test(algorithms, hierarchical_refuses_groups_out_of_bounds) {
     const int group_of[] = {0, 5, 0};
-    const struct algorithm_topology topology = {2, group_of};
+    const struct algorithm_topology topology = {2, group_of, NULL};
     struct sched *s = NULL;
     struct algorithm_request q = {ROTA_KIND_BARRIER, 3, 0, -1, false, 1, &topology};
     cr_expect_eq(algorithm_build(algorithm_find("hierarchical"), &q, &s), ROTA_ERR_ARGUMENT);
@@ -440,4 +440,48 @@ Test(algorithms, a_million_ranks, .timeout = 20) {
         cr_expect_leq(s->nsteps, 45);
         sched_free(s);
     }
+}
+
+/* Any order of ranks: proven, the same messages in all forms, and to neighbours in it alone. */
+static void check_ring(const int *ring, int n) {
+    const struct algorithm *a = algorithm_find("ring");
+    const struct algorithm_topology topology = {.ngroups = 1, .ring = ring};
+    grouping = &topology;
+    for (int kind = 0; kind < ROTA_KIND_COUNT; kind++) {
+        bool rooted = sched_kind_rooted((rota_kind)kind), scans = sched_kind_scans((rota_kind)kind);
+        if (!algorithm_can(a, (rota_kind)kind, n))
+            continue;
+        for (int root = rooted ? 0 : -1; root < (rooted ? n : 0); root++)
+            for (int in_place = 0; in_place < 3; in_place++) {
+                struct sched **ranks = build(a, (rota_kind)kind, n, root, in_place);
+                check_proven(a, (rota_kind)kind, n, root, in_place, ranks);
+                check_rounded(a, (rota_kind)kind, n, root, in_place, ranks);
+                check_messages(a, (rota_kind)kind, n, root, in_place, ranks);
+                for (int place = 0; place < n && !scans; place++) {
+                    const struct sched *s = ranks[ring[place]];
+                    for (uint32_t p = 0; p < s->npeers; p++)
+                        cr_assert(s->peers[p] == ring[(place + 1) % n] ||
+                                  s->peers[p] == ring[(place + n - 1) % n]);
+                }
+                release(ranks, n);
+            }
+    }
+    grouping = NULL;
+}
+
+Test(algorithms, ring_follows_any_order) {
+    uint32_t seed = 7;
+    for (int n = 2; n <= 9; n++)
+        for (int round = 0; round < 6; round++) {
+            int ring[9];
+            for (int i = 0; i < n; i++)
+                ring[i] = i;
+            for (int i = n - 1; i > 0; i--) {
+                seed = seed * 1664525u + 1013904223u;
+                int other = (int)((seed >> 8) % (uint32_t)(i + 1)), kept = ring[i];
+                ring[i] = ring[other];
+                ring[other] = kept;
+            }
+            check_ring(ring, n);
+        }
 }

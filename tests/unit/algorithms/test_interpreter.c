@@ -384,7 +384,7 @@ Test(interpreter, hierarchical_computes_what_the_kind_promises) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (int n = 4; n <= 7; n++)
             for (int kind = 0; kind < ROTA_KIND_COUNT; kind++) {
-                const struct algorithm_topology topology = {i == 1 ? 2 : 3, rows[i]};
+                const struct algorithm_topology topology = {i == 1 ? 2 : 3, rows[i], NULL};
                 bool rooted = sched_kind_rooted((rota_kind)kind);
                 for (int root = rooted ? 0 : -1; root < (rooted ? n : 0); root++)
                     if (algorithm_can(a, (rota_kind)kind, n))
