@@ -369,13 +369,28 @@ void executor_cancel(struct executor *executor) {
         executor_post_put(executor, executor->posts);
 }
 
+/* Adds the peer of a wire, once. */
+static int add_awaited(const struct executor *executor, const struct wire *wire, int *ranks,
+                       int count) {
+    int rank = executor_rank_of(executor, wire);
+    for (int i = 0; i < count; i++)
+        if (ranks[i] == rank)
+            return count;
+    ranks[count] = rank;
+    return count + 1;
+}
+
 int executor_awaited(const struct executor *executor, int *ranks, int max) {
     int count = 0;
     for (uint32_t i = 0; i < executor->nwires && count < max; i++) {
         struct wire *wire = executor->wires[i];
         if (wire != NULL && (wire->count > 0 || wire->stalled))
-            ranks[count++] = executor_rank_of(executor, wire);
+            count = add_awaited(executor, wire, ranks, count);
     }
+    /* And who does not take what was posted to it. */
+    for (const struct post *post = executor->posts; post != NULL && count < max; post = post->next)
+        if (!post->receiving)
+            count = add_awaited(executor, post->wire, ranks, count);
     return count;
 }
 

@@ -15,7 +15,7 @@ rota_status executor_start(struct executor *executor, rota_request *request, str
 void executor_cancel(struct executor *executor);
 /* Delivers copies and reductions of other memory kinds that have ended. Returns their number. */
 int executor_poll_memory(struct executor *executor);
-/* Peers whose messages are awaited, at most max; for error records. */
+/* Peers whose messages are awaited, or who do not take what is sent to them; at most max. */
 int executor_awaited(const struct executor *executor, int *ranks, int max);
 /* Bytes that it holds. */
 size_t executor_memory(const struct executor *executor);
