@@ -263,11 +263,8 @@ static void end_comms(struct job *job, const struct failure *failure, const bool
 
 static void apply_verdict(struct job *job, const struct failure *failure) {
     bool *dead = calloc((size_t)failure->nranks + 1, sizeof(*dead));
-    int ndead = 0;
-    for (int i = 0; i < failure->nranks && dead != NULL; i++) {
+    for (int i = 0; i < failure->nranks && dead != NULL; i++)
         dead[i] = !failure->left[i];
-        ndead += dead[i];
-    }
     log_write(LOG_INFO, "rank %d: %s (epoch %u)", job->rank, failure->text, failure->epoch);
     if (dead != NULL)
         end_comms(job, failure, dead);
