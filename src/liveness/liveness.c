@@ -34,7 +34,7 @@
 #define EXIT_MS 200    /* in which a process that refuses connections, and has a pidfd, has ended */
 #define SWEEP_MS 15000 /* a watch not renewed for one to two of these ends */
 #define MAX_COMMANDS 4096
-#define LEFT_WORDS "left the job"
+#define LEFT_WORDS VIEW_LEFT
 #define MAX_ROUNDS 16
 
 enum { TAG_COMMANDS, TAG_LINK, TAG_EXIT };

@@ -45,7 +45,7 @@ struct view {
     uint32_t *removed_in;            /* per rank: the epoch that decided so; UINT32_MAX: member */
     char (**reasons)[VIEW_REASON];   /* per rank; NULL: none */
     bool *only_silent;               /* per rank: nothing but its silence is known */
-    struct ranks members, dead, suspected, heard, accepted_failed, scratch;
+    struct ranks members, dead, left, suspected, heard, accepted_failed, scratch;
 
     enum view_state state;
     int64_t until, trouble; /* of the state; since when a decision is wanted, 0: none is */
@@ -77,7 +77,8 @@ void view_destroy(struct view *view) {
         return;
     struct ranks *sets[] = {&view->members,     &view->dead,    &view->suspected,
                             &view->heard,       &view->scratch, &view->accepted_failed,
-                            &view->ballot_dead, &view->answers, &view->proposal_failed};
+                            &view->ballot_dead, &view->answers, &view->proposal_failed,
+                            &view->left};
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
         ranks_free(sets[i]);
     for (int rank = 0; view->reasons != NULL && rank < view->n; rank++)
@@ -110,7 +111,7 @@ struct view *view_create(int nranks, int self, const struct view_times *times,
                 ranks_init(&view->suspected, nranks) && ranks_init(&view->heard, nranks) &&
                 ranks_init(&view->scratch, nranks) && ranks_init(&view->accepted_failed, nranks) &&
                 ranks_init(&view->ballot_dead, nranks) && ranks_init(&view->answers, nranks) &&
-                ranks_init(&view->proposal_failed, nranks);
+                ranks_init(&view->proposal_failed, nranks) && ranks_init(&view->left, nranks);
     if (!made) {
         view_destroy(view);
         return NULL;
@@ -225,6 +226,7 @@ static void ask(struct view *view, int64_t now) {
                                    .epoch = view->epoch,
                                    .ballot = view->mine,
                                    .dead = &view->ballot_dead,
+                                   .left = &view->left,
                                    .value = preparing ? NULL : &view->proposal};
     view->until = now + view->times.ballot;
     broadcast(view, &view->members, &message);
@@ -265,7 +267,9 @@ static void describe_failed(struct view *view) {
         snprintf(name, sizeof name, "rank %d", rank);
         if (view->events.name != NULL)
             view->events.name(view->events.context, rank, name, sizeof name);
-        const char *reason = dead ? "exited" : "does not answer";
+        const char *reason = !dead                          ? "does not answer"
+                             : ranks_has(&view->left, rank) ? VIEW_LEFT
+                                                            : "exited";
         if (view->reasons[rank] != NULL && (*view->reasons[rank])[0] != 0)
             reason = *view->reasons[rank];
         int wrote = snprintf(value->text + used, sizeof value->text - used, "%s%s %s",
@@ -503,15 +507,21 @@ void view_evidence(struct view *view, int peer, bool proved, rota_status status,
     note_reason(view, peer, reason);
     view->only_silent[peer] = !proved && status == ROTA_ERR_TIMEOUT;
     ranks_add(set, peer);
+    if (proved && reason != NULL && strcmp(reason, VIEW_LEFT) == 0)
+        ranks_add(&view->left, peer);
     if (ranks_has(&view->members, peer))
         evidence_grew(view, peer, now);
 }
 
 /* Adds a peer's proofs. */
-static void merge_dead(struct view *view, const struct ranks *dead) {
-    if (dead == NULL)
+static void merge_dead(struct view *view, const struct view_message *message) {
+    if (message->dead == NULL)
         return;
-    ranks_merge(&view->dead, dead);
+    if (message->left != NULL)
+        RANKS_EACH (message->left, rank)
+            if (ranks_has(message->dead, rank) && !ranks_has(&view->dead, rank))
+                ranks_add(&view->left, rank);
+    ranks_merge(&view->dead, message->dead);
     ranks_remove(&view->dead, view->self); /* whoever says so */
 }
 
@@ -523,7 +533,7 @@ static void on_prepare(struct view *view, int from, const struct view_message *m
                        int64_t now) {
     struct view_acceptor *acceptor = &view->acceptors[message->epoch];
     struct view_value value;
-    merge_dead(view, message->dead);
+    merge_dead(view, message);
     if (compare(message->ballot, acceptor->promised) < 0) {
         send_plain(view, from, VIEW_REFUSE, message->epoch, acceptor->promised);
         return;
@@ -534,6 +544,7 @@ static void on_prepare(struct view *view, int from, const struct view_message *m
                                   .epoch = message->epoch,
                                   .ballot = message->ballot,
                                   .dead = &view->dead,
+                                  .left = &view->left,
                                   .accepted = acceptor->accepted,
                                   .decided = message->epoch < view->epoch,
                                   .value = accepted ? &value : NULL};
@@ -545,7 +556,7 @@ static void on_prepare(struct view *view, int from, const struct view_message *m
 static void on_accept(struct view *view, int from, const struct view_message *message,
                       int64_t now) {
     struct view_acceptor *acceptor = &view->acceptors[message->epoch];
-    merge_dead(view, message->dead);
+    merge_dead(view, message);
     if (compare(message->ballot, acceptor->promised) < 0) {
         send_plain(view, from, VIEW_REFUSE, message->epoch, acceptor->promised);
         return;
@@ -577,8 +588,7 @@ static void on_promise(struct view *view, int from, const struct view_message *m
     struct view_ballot rated = message->accepted;
     if (view->state != VIEW_PREPARING || compare(message->ballot, view->mine) != 0)
         return;
-    if (message->dead != NULL)
-        merge_dead(view, message->dead);
+    merge_dead(view, message);
     ranks_add(&view->answers, from);
     if (message->decided)
         rated = (struct view_ballot){UINT32_MAX, UINT32_MAX};

@@ -35,11 +35,15 @@ struct view_value {
     char text[VIEW_TEXT];
 };
 
+/* The reason of who left in good order. */
+#define VIEW_LEFT "left the job"
+
 struct view_message {
     enum view_message_type type;
     uint32_t epoch; /* of the view that is to be replaced */
     struct view_ballot ballot;
     const struct ranks *dead;       /* PREPARE, PROMISE, ACCEPT */
+    const struct ranks *left;       /* of the dead: those that left in good order; NULL: none */
     struct view_ballot accepted;    /* PROMISE */
     bool decided;                   /* PROMISE: `value` is */
     const struct view_value *value; /* PROMISE (NULL: nothing accepted), ACCEPT, DECIDE */

@@ -87,6 +87,7 @@ size_t wire_view_write(const struct view_message *message, uint8_t *payload, siz
     }
     put_number(&writer, (uint32_t)message->peer);
     put_text(&writer, message->reason);
+    put_ranks(&writer, message->left);
     return writer.full ? 0 : writer.used;
 }
 
@@ -154,11 +155,13 @@ static void get_text(struct reader *reader, char *text, size_t size) {
 
 bool wire_view_init(struct wire_view *view, int nranks) {
     memset(view, 0, sizeof *view);
-    return ranks_init(&view->dead, nranks) && ranks_init(&view->failed, nranks);
+    return ranks_init(&view->dead, nranks) && ranks_init(&view->left, nranks) &&
+           ranks_init(&view->failed, nranks);
 }
 
 void wire_view_free(struct wire_view *view) {
     ranks_free(&view->dead);
+    ranks_free(&view->left);
     ranks_free(&view->failed);
 }
 
@@ -187,6 +190,8 @@ bool wire_view_read(const uint8_t *payload, size_t bytes, struct wire_view *view
     uint32_t peer = get_number(&reader);
     message->reason = view->reason;
     get_text(&reader, view->reason, sizeof view->reason);
+    message->left = &view->left;
+    get_ranks(&reader, &view->left);
     if (reader.bad || reader.left != 0 || type == 0 || type >= VIEW_MESSAGE_TYPES ||
         flags > (HAS_VALUE | IS_DECIDED | IS_PROVED) || peer >= (uint32_t)view->dead.n)
         return false;

@@ -39,7 +39,7 @@ size_t wire_view_write(const struct view_message *message, uint8_t *payload, siz
 struct wire_view {
     struct view_message message;
     struct view_value value;
-    struct ranks dead, failed;
+    struct ranks dead, left, failed;
     char reason[VIEW_REASON];
 };
 bool wire_view_init(struct wire_view *view, int nranks);
