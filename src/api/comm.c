@@ -115,9 +115,11 @@ rota_status rota_comm_finalize(rota_comm *comm, const rota_call *call) {
     rota_status status = check_call(call, false);
     if (status != ROTA_OK)
         return status;
+    atomic_store_explicit(&comm->finalizing, true, memory_order_relaxed);
     status = rota_barrier(comm, call);
     if (status == ROTA_OK)
         comm->finalized = true;
+    atomic_store_explicit(&comm->finalizing, false, memory_order_relaxed);
     return status;
 }
 

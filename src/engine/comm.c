@@ -119,6 +119,7 @@ static bool may_share_memory(const rota_comm *comm) {
 }
 
 static void free_parts(rota_comm *comm) {
+    free(comm->ending);
     p2p_table_destroy(comm->p2p);
     executor_destroy(comm->executor);
     plan_free_all(comm->plans);
@@ -308,6 +309,16 @@ rota_status comm_destroy(rota_comm *comm) {
 int64_t comm_expire(rota_comm *comm, int64_t now_ns) {
     int64_t next = CLOCK_NEVER;
     rota_request *request;
+    if (comm->ending != NULL && comm->ending_ns <= now_ns) {
+        rota_error record = *comm->ending;
+        free(comm->ending);
+        comm->ending = NULL;
+        if (!comm->finalized)
+            comm_end(comm, &record);
+        return CLOCK_NEVER;
+    }
+    if (comm->ending != NULL)
+        next = comm->ending_ns;
     if (comm->held != NULL && comm->held_until_ns > now_ns)
         return comm->held_until_ns;
     if (comm->held != NULL) {

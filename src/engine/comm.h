@@ -110,8 +110,11 @@ struct rota_comm {
     bool check;           /* fingerprints travel */
     bool strict;          /* calls are compared before data move */
     bool finalized;
-    uint64_t sequence;              /* of the last collective */
-    uint64_t history;               /* of all collectives so far: see comm_chain */
+    _Atomic bool finalizing; /* in the last barrier: who is gone may have sent all that it had to */
+    rota_error *ending;      /* a verdict that waits for what is still on its way, */
+    int64_t ending_ns;       /* until then */
+    uint64_t sequence;       /* of the last collective */
+    uint64_t history;        /* of all collectives so far: see comm_chain */
     const struct algorithm *forced; /* setting ROTA_ALGORITHM */
     struct algorithm_topology topology;
     int *ring; /* of the topology */

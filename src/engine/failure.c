@@ -243,6 +243,35 @@ static void verdict_record(const rota_comm *comm, const struct failure *failure,
              record->address[0] != '\0' ? ", at " : "", record->address);
 }
 
+/* How long a communicator that is being finalized waits for the last messages of ranks that are
+ * gone: ranks exit as soon as they have sent theirs. */
+#define LAST_MESSAGES_NS 100000000
+
+static bool is_finalizing(const rota_comm *comm) {
+    return atomic_load_explicit(&comm->finalizing, memory_order_relaxed);
+}
+
+static bool any_finalizing(const struct job *job) {
+    const rota_comm *comm;
+    LIST_FOREACH(comm, &job->comms, job_entry)
+    if (is_finalizing(comm))
+        return true;
+    return false;
+}
+
+/* False: end it now. */
+static bool postpone(rota_comm *comm, const rota_error *record) {
+    if (!is_finalizing(comm) || comm->ending != NULL)
+        return comm->ending != NULL;
+    comm->ending = malloc(sizeof(*comm->ending));
+    if (comm->ending == NULL)
+        return false;
+    *comm->ending = *record;
+    comm->ending_ns = clock_now_ns() + LAST_MESSAGES_NS;
+    job_scan_by(comm->job, comm->ending_ns);
+    return true;
+}
+
 /* Ends what dead ranks are members of, and what is held for any of the ranks. Communicators are
  * destroyed by their owners only, so the list stays as it is. */
 static void end_comms(struct job *job, const struct failure *failure, const bool *dead) {
@@ -257,7 +286,8 @@ static void end_comms(struct job *job, const struct failure *failure, const bool
             continue;
         rota_error record;
         verdict_record(comm, failure, dead, &record);
-        comm_end(comm, &record);
+        if (!postpone(comm, &record))
+            comm_end(comm, &record);
     }
 }
 
@@ -268,8 +298,10 @@ static void apply_verdict(struct job *job, const struct failure *failure) {
     log_write(LOG_INFO, "rank %d: %s (epoch %u)", job->rank, failure->text, failure->epoch);
     if (dead != NULL)
         end_comms(job, failure, dead);
+    bool finalizing = any_finalizing(job);
     for (int i = 0; i < failure->nranks; i++)
-        endpoint_gone(job, failure->ranks[i], dead == NULL || !dead[i], failure->text);
+        endpoint_gone(job, failure->ranks[i], dead == NULL || !dead[i] || finalizing,
+                      failure->text);
     free(dead);
 }
 
