@@ -77,6 +77,8 @@ rota_status check_dtype(rota_dtype dtype) {
 }
 
 rota_status check_op(rota_comm *comm, rota_op op, rota_dtype dtype) {
+    if (rota_op_accepts(op, dtype))
+        return ROTA_OK;
     if (operator_is_created(op)) {
         struct reduce_spec spec;
         uint64_t identity;
@@ -85,10 +87,8 @@ rota_status check_op(rota_comm *comm, rota_op op, rota_dtype dtype) {
     }
     if (op >= ROTA_OP_COUNT)
         return error_raise(ROTA_ERR_ARGUMENT, "op is %u, expected one below %d", op, ROTA_OP_COUNT);
-    if (!rota_op_accepts(op, dtype))
-        return error_raise(ROTA_ERR_ARGUMENT, "op %s is not defined for elements of %s",
-                           rota_op_name(op), rota_dtype_name(dtype));
-    return ROTA_OK;
+    return error_raise(ROTA_ERR_ARGUMENT, "op %s is not defined for elements of %s",
+                       rota_op_name(op), rota_dtype_name(dtype));
 }
 
 rota_status check_rank(const char *what, int rank, int nranks) {
@@ -109,8 +109,8 @@ rota_status check_buffer(const char *what, const void *buffer, size_t blocks, si
         return ROTA_OK;
     if (buffer == NULL)
         return error_raise(ROTA_ERR_ARGUMENT, "%s is NULL, expected %zu bytes", what, *bytes);
-    size_t alignment = rota_dtype_alignment(dtype);
-    if ((uintptr_t)buffer % alignment != 0)
+    size_t alignment = rota_dtype_alignment(dtype); /* a power of two */
+    if (((uintptr_t)buffer & (alignment - 1)) != 0)
         return error_raise(ROTA_ERR_ARGUMENT,
                            "%s %p is not aligned to its elements (%s, %zu bytes)", what, buffer,
                            rota_dtype_name(dtype), alignment);
