@@ -131,7 +131,7 @@ bool call_differs(const struct call_summary *a, const struct call_summary *b) {
 }
 
 uint32_t call_algorithm_hash(const char *name) {
-    return XXH32(name, strlen(name), 0) | 1; /* as in recordings */
+    return XXH32(name, strlen(name), 0) | 1;
 }
 
 static const char *algorithm_of_hash(uint32_t hash) {
@@ -145,10 +145,7 @@ static const char *algorithm_of_hash(uint32_t hash) {
     return "another algorithm";
 }
 
-/* Appends; returns the length, which never passes the end. */
-static size_t add(char *text, size_t size, size_t at, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
-static size_t add(char *text, size_t size, size_t at, const char *format, ...) {
+size_t call_text_add(char *text, size_t size, size_t at, const char *format, ...) {
     va_list args;
     va_start(args, format);
     int n = vsnprintf(text + at, size - at, format, args);
@@ -159,29 +156,30 @@ static size_t add(char *text, size_t size, size_t at, const char *format, ...) {
 size_t call_text(const struct call_summary *call, bool detailed, char *text, size_t size) {
     rota_kind kind = (rota_kind)call->kind;
     bool vector = (call->flags & RECORD_VECTOR) != 0;
-    size_t n = add(text, size, 0, "%s%s", rota_kind_name(kind), vector ? "v" : "");
+    size_t n = call_text_add(text, size, 0, "%s%s", rota_kind_name(kind), vector ? "v" : "");
     if (sched_kind_collective(kind))
-        n = add(text, size, n, " #%llu", (unsigned long long)call->sequence);
+        n = call_text_add(text, size, n, " #%llu", (unsigned long long)call->sequence);
     if (kind != ROTA_KIND_BARRIER) {
-        n = add(text, size, n, " (%s", rota_dtype_name(call->dtype));
+        n = call_text_add(text, size, n, " (%s", rota_dtype_name(call->dtype));
         if (sched_kind_reduces(kind))
-            n = add(text, size, n, " %s",
-                    call->op == RECORD_USER_OP ? "user operator" : rota_op_name(call->op));
+            n = call_text_add(text, size, n, " %s",
+                              call->op == RECORD_USER_OP ? "user operator"
+                                                         : rota_op_name(call->op));
         if (!vector)
-            n = add(text, size, n, ", %llu", (unsigned long long)call->count);
+            n = call_text_add(text, size, n, ", %llu", (unsigned long long)call->count);
         if (sched_kind_reduces(kind) && call->mode > ROTA_NUMERICS_EQUAL)
-            n = add(text, size, n, ", %s", rota_numerics_name((rota_numerics)call->mode));
-        n = add(text, size, n, ")");
+            n = call_text_add(text, size, n, ", %s", rota_numerics_name((rota_numerics)call->mode));
+        n = call_text_add(text, size, n, ")");
     }
     if (sched_kind_collective(kind) && call->root >= 0)
-        n = add(text, size, n, " root %d", call->root);
+        n = call_text_add(text, size, n, " root %d", call->root);
     if (!detailed)
         return n;
     if ((call->flags & RECORD_NATIVE) != 0)
-        return add(text, size, n, " native");
+        return call_text_add(text, size, n, " native");
     if (call->algorithm != 0)
-        n = add(text, size, n, " by %s", algorithm_of_hash(call->algorithm));
+        n = call_text_add(text, size, n, " by %s", algorithm_of_hash(call->algorithm));
     if (vector)
-        n = add(text, size, n, " counts %08x", (unsigned)(call->fingerprint >> 32));
+        n = call_text_add(text, size, n, " counts %08x", (unsigned)(call->fingerprint >> 32));
     return n;
 }

@@ -67,6 +67,9 @@ bool call_differs(const struct call_summary *a, const struct call_summary *b);
 /* "all_reduce #5 (float32 sum, 1000) root 2"; `detailed` adds algorithm and fingerprint. Returns
  * the length written. */
 size_t call_text(const struct call_summary *call, bool detailed, char *text, size_t size);
+/* Appends to `text` at `at`; returns the new length, which never passes the end. */
+size_t call_text_add(char *text, size_t size, size_t at, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 /* The hash of an algorithm's name in summaries and recordings. */
 uint32_t call_algorithm_hash(const char *name);
 

@@ -344,9 +344,9 @@ static void found_destroyed(struct inquiry_comm *comm, int member, uint64_t sequ
     error_add_culprit(record, member);
     char who[160];
     inquiry_rank_text(comm->inquiry, comm, member, who, sizeof(who));
-    inquiry_add(record->message, sizeof(record->message), 0,
-                "%s has destroyed the communicator and takes no part in call #%llu", who,
-                (unsigned long long)sequence);
+    call_text_add(record->message, sizeof(record->message), 0,
+                  "%s has destroyed the communicator and takes no part in call #%llu", who,
+                  (unsigned long long)sequence);
     comm->inquiry->host.found(comm->inquiry->host.context, &finding);
 }
 

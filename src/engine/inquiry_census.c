@@ -101,11 +101,12 @@ static size_t add_group(rota_error *record, size_t at, const bool *marked, int n
         for (int i = 0; i < nmembers && listed < 8; i++)
             if (marked[i])
                 group->ranks[listed++] = i;
-        inquiry_add(group->call, sizeof(group->call), 0, "%s", call);
+        call_text_add(group->call, sizeof(group->call), 0, "%s", call);
     }
-    at = inquiry_add(record->message, 320, at, "%s", at > 0 ? "; " : "");
+    at = call_text_add(record->message, 320, at, "%s", at > 0 ? "; " : "");
     at = inquiry_add_ranks(record->message, 320, at, marked, nmembers);
-    return inquiry_add(record->message, 320, at, " %s%s%s", did, call[0] != '\0' ? " " : "", call);
+    return call_text_add(record->message, 320, at, " %s%s%s", did, call[0] != '\0' ? " " : "",
+                         call);
 }
 
 static void fill_record(const struct inquiry_comm *comm, const struct groups *groups, bool *marked,
@@ -245,11 +246,11 @@ void inquiry_notice(struct inquiry_comm *comm, const rota_error *record) {
         notice.groups[g].rank_count = record->groups[g].rank_count;
         for (int i = 0; i < 8; i++)
             notice.groups[g].ranks[i] = record->groups[g].ranks[i];
-        inquiry_add(notice.groups[g].call, sizeof(notice.groups[g].call), 0, "%s",
-                    record->groups[g].call);
+        call_text_add(notice.groups[g].call, sizeof(notice.groups[g].call), 0, "%s",
+                      record->groups[g].call);
     }
-    inquiry_add(notice.address, sizeof(notice.address), 0, "%s", record->address);
-    inquiry_add(notice.text, sizeof(notice.text), 0, "%s", record->message);
+    call_text_add(notice.address, sizeof(notice.address), 0, "%s", record->address);
+    call_text_add(notice.text, sizeof(notice.text), 0, "%s", record->message);
     pthread_mutex_lock(&comm->inquiry->lock);
     inquiry_notice_tell(comm, &notice);
     pthread_mutex_unlock(&comm->inquiry->lock);
@@ -311,14 +312,14 @@ static void record_of(const struct inquiry_comm *comm, const struct inquiry_noti
         record->groups[g].rank_count = notice->groups[g].rank_count;
         for (int i = 0; i < 8; i++)
             record->groups[g].ranks[i] = notice->groups[g].ranks[i];
-        inquiry_add(record->groups[g].call, sizeof(record->groups[g].call), 0, "%s",
-                    notice->groups[g].call);
+        call_text_add(record->groups[g].call, sizeof(record->groups[g].call), 0, "%s",
+                      notice->groups[g].call);
     }
-    inquiry_add(record->address, sizeof(record->address), 0, "%s", notice->address);
+    call_text_add(record->address, sizeof(record->address), 0, "%s", notice->address);
     bool shared = record->status == ROTA_ERR_TIMEOUT || record->status == ROTA_ERR_MISMATCH ||
                   record->status == ROTA_ERR_PEER || record->status == ROTA_ERR_REVOKED;
     if (shared) {
-        inquiry_add(record->message, sizeof(record->message), 0, "%s", notice->text);
+        call_text_add(record->message, sizeof(record->message), 0, "%s", notice->text);
         return;
     }
     char who[160];
@@ -327,8 +328,8 @@ static void record_of(const struct inquiry_comm *comm, const struct inquiry_noti
     record->peer = notice->origin;
     record->culprit_count = 0;
     error_add_culprit(record, notice->origin);
-    inquiry_add(record->message, sizeof(record->message), 0, "%s ended the communicator: %s", who,
-                notice->text);
+    call_text_add(record->message, sizeof(record->message), 0, "%s ended the communicator: %s", who,
+                  notice->text);
 }
 
 void inquiry_notice_read(struct inquiry *inquiry, int from, const struct inquiry_notice *message) {

@@ -154,9 +154,6 @@ void inquiry_notice_read(struct inquiry *inquiry, int from, const struct inquiry
 void inquiry_notice_tell(struct inquiry_comm *comm, const struct inquiry_notice *notice);
 
 /* -- inquiry_text.c */
-/* Appends to `text` at `at`; returns the new length, which never passes the end. */
-size_t inquiry_add(char *text, size_t size, size_t at, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
 /* "rank 3", "ranks 0, 2-3": of the ranks that are marked. */
 size_t inquiry_add_ranks(char *text, size_t size, size_t at, const bool *marked, int nranks);
 

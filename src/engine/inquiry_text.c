@@ -2,26 +2,17 @@
 #include "engine/inquiry_state.h"
 
 #include "base/clock.h"
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 /* Ranks followed from one that is blocked to whom it waits for. */
 #define CHAIN_RANKS 8
 
-size_t inquiry_add(char *text, size_t size, size_t at, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(text + at, size - at, format, args);
-    va_end(args);
-    return n < 0 ? at : at + (size_t)n < size ? at + (size_t)n : size - 1;
-}
-
 size_t inquiry_add_ranks(char *text, size_t size, size_t at, const bool *marked, int nranks) {
     int count = 0;
     for (int i = 0; i < nranks; i++)
         count += marked[i];
-    at = inquiry_add(text, size, at, count == 1 ? "rank " : "ranks ");
+    at = call_text_add(text, size, at, count == 1 ? "rank " : "ranks ");
     bool first = true;
     for (int i = 0; i < nranks; i++) {
         if (!marked[i])
@@ -29,9 +20,9 @@ size_t inquiry_add_ranks(char *text, size_t size, size_t at, const bool *marked,
         int end = i;
         while (end + 1 < nranks && marked[end + 1])
             end++;
-        at = inquiry_add(text, size, at, "%s%d", first ? "" : ", ", i);
+        at = call_text_add(text, size, at, "%s%d", first ? "" : ", ", i);
         if (end > i)
-            at = inquiry_add(text, size, at, "-%d", end);
+            at = call_text_add(text, size, at, "-%d", end);
         first = false;
         i = end;
     }
@@ -42,8 +33,8 @@ size_t inquiry_rank_text(const struct inquiry *inquiry, const struct inquiry_com
                          char *text, size_t size) {
     const struct bootstrap_record *record =
         &inquiry->host.records[comm != NULL ? comm->members[rank] : rank];
-    return inquiry_add(text, size, 0, "rank %d (host %.60s, pid %d)", rank, record->host,
-                       record->pid);
+    return call_text_add(text, size, 0, "rank %d (host %.60s, pid %d)", rank, record->host,
+                         record->pid);
 }
 
 static bool is_fresh(const struct inquiry_comm *comm, int64_t answered_ns) {
@@ -65,7 +56,7 @@ static size_t add_member(const struct inquiry_comm *comm, int member, const char
                          size_t size, size_t at) {
     char who[160];
     inquiry_rank_text(comm->inquiry, comm, member, who, sizeof(who));
-    return inquiry_add(text, size, at, "%s%s %s", at > 0 ? "; " : "", who, what);
+    return call_text_add(text, size, at, "%s%s %s", at > 0 ? "; " : "", who, what);
 }
 
 /* What an absent member does instead. */
@@ -76,19 +67,19 @@ static void add_absent(const struct inquiry_comm *comm, int member, int64_t wait
     const struct inquiry_member *known = &comm->known[member];
     const struct inquiry_blocked *blocked = blocked_in(comm, comm->members[member]);
     if (known->state == INQUIRY_DESTROYED) {
-        inquiry_add(what, sizeof(what), 0, "has destroyed the communicator");
+        call_text_add(what, sizeof(what), 0, "has destroyed the communicator");
     } else if (blocked != NULL) {
         call_text(&blocked->running, false, call, sizeof(call));
-        size_t n = inquiry_add(what, sizeof(what), 0, "is in %s on %s", call, blocked->name);
+        size_t n = call_text_add(what, sizeof(what), 0, "is in %s on %s", call, blocked->name);
         if (blocked->waits_for >= 0)
-            inquiry_add(what, sizeof(what), n, " and waits there for rank %d of the job",
-                        blocked->waits_for);
+            call_text_add(what, sizeof(what), n, " and waits there for rank %d of the job",
+                          blocked->waits_for);
     } else {
-        size_t n = inquiry_add(what, sizeof(what), 0, "has not called for %lld.%lld s",
-                               (long long)waited_ms / 1000, (long long)waited_ms % 1000 / 100);
+        size_t n = call_text_add(what, sizeof(what), 0, "has not called for %lld.%lld s",
+                                 (long long)waited_ms / 1000, (long long)waited_ms % 1000 / 100);
         if (known->state == INQUIRY_NOT_CALLED && known->call.sequence != 0) {
             call_text(&known->call, false, call, sizeof(call));
-            inquiry_add(what, sizeof(what), n, "; its last call was %s", call);
+            call_text_add(what, sizeof(what), n, "; its last call was %s", call);
         }
     }
     add_member(comm, member, what, text, size, at);
@@ -115,15 +106,15 @@ static void add_cycle(const struct inquiry_comm *comm, const int *awaited, int n
         }
         if (!elsewhere)
             continue; /* inside one call it is the usual state of things */
-        size_t at = inquiry_add(text, size, strlen(text), "; a circle: rank %d of the job", own);
+        size_t at = call_text_add(text, size, strlen(text), "; a circle: rank %d of the job", own);
         for (int k = 0; k < length; k++) {
             const struct inquiry_blocked *link = blocked_in(comm, chain[k]);
             char call[88];
             call_text(&link->running, false, call, sizeof(call));
-            at = inquiry_add(text, size, at, " waits for %d, which in %s on %s", chain[k], call,
-                             link->name);
+            at = call_text_add(text, size, at, " waits for %d, which in %s on %s", chain[k], call,
+                               link->name);
         }
-        inquiry_add(text, size, at, " waits for %d", own);
+        call_text_add(text, size, at, " waits for %d", own);
         return;
     }
 }

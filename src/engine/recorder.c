@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/settings.h"
+#include "engine/call.h"
 #include "engine/job.h"
 #include "engine/recorder_file.h"
 #include <pthread.h>
@@ -18,8 +19,6 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 /* Pages by which a recording grows, and with which it begins, the head among them. */
 #define GROW_PAGES 16
@@ -476,7 +475,7 @@ uint32_t recorder_algorithm(struct recorder *recorder, const char *name) {
     const char *there = atomic_load_explicit(&known->name, memory_order_acquire);
     if (there == name)
         return known->hash;
-    uint32_t hash = XXH32(name, strlen(name), 0) | 1;
+    uint32_t hash = call_algorithm_hash(name);
     keep_name(recorder, name, hash);
     if (there == NULL) {
         pthread_mutex_lock(&recorder->lock);
