@@ -261,8 +261,10 @@ static bool any_finalizing(const struct job *job) {
 
 /* False: end it now. */
 static bool postpone(rota_comm *comm, const rota_error *record) {
-    if (!is_finalizing(comm) || comm->ending != NULL)
-        return comm->ending != NULL;
+    if (comm->ending != NULL)
+        return true; /* the first verdict counts */
+    if (!is_finalizing(comm))
+        return false;
     comm->ending = malloc(sizeof(*comm->ending));
     if (comm->ending == NULL)
         return false;
