@@ -82,8 +82,12 @@ static rota_request *request_of(struct native_pause *pause) {
 static void look(struct native_pause *pause, int64_t now) {
     rota_request *request = request_of(pause);
     int member = pause->wait.waiting_for;
-    if (request != NULL)
-        pause->look_ns = failure_wait(request, &member, member >= 0, now);
+    if (request == NULL)
+        return;
+    struct domain *domain = &pause->comm->job->domain;
+    domain_enter(domain); /* another thread may be ending the communicator */
+    pause->look_ns = failure_wait(request, &member, member >= 0, now);
+    domain_leave(domain);
 }
 
 /* Waits of a blocking call: only forms that have polled for a while in vain come here, so the clock
