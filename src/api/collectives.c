@@ -2,6 +2,7 @@
 #include "api/check.h"
 #include "base/error.h"
 #include "engine/collective.h"
+#include "engine/repeat.h"
 #include <rota/collectives.h>
 
 static rota_status check_comm(const rota_comm *comm) {
@@ -37,8 +38,12 @@ static rota_status check(rota_comm *comm, const struct call_args *args, size_t s
 
 static rota_status run(rota_comm *comm, struct call_args *args, size_t send_blocks,
                        size_t recv_blocks, const char *in_place, const rota_call *call) {
+    CHECK_KEEP_ERRNO;
+    rota_status status;
+    if (call == NULL && repeat_run(comm, args, send_blocks, recv_blocks, &status))
+        return status;
     comm_enter(comm);
-    rota_status status = check(comm, args, send_blocks, recv_blocks, in_place, call);
+    status = check(comm, args, send_blocks, recv_blocks, in_place, call);
     status = check_run(comm, args, call, status);
     comm_leave(comm);
     return status;

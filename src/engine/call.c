@@ -58,11 +58,8 @@ uint64_t call_fingerprint(const rota_comm *comm, const struct call_args *args,
                           const struct algorithm *algorithm) {
     if (!comm->check)
         return 0;
-    /* The handle of an operator that was created is this rank's alone. */
-    uint64_t op = args->op < ROTA_OP_COUNT ? args->op : ROTA_OP_COUNT;
-    uint64_t words[5] = {(uint64_t)args->kind | (uint64_t)args->dtype << 8 | op << 40,
-                         (uint64_t)(uint32_t)args->root | (uint64_t)args->numerics << 40,
-                         args->count,
+    struct call_shape shape = call_shape_of(args);
+    uint64_t words[5] = {shape.words[0], shape.words[1], shape.words[2],
                          algorithm != NULL ? XXH64(algorithm->name, strlen(algorithm->name), 0) : 0,
                          args->op_identity};
     words[3] ^= algorithm != NULL ? comm->ring_hash : 0; /* ranks may have been given others */

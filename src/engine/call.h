@@ -52,6 +52,18 @@ static inline bool call_counts_are_local(const struct call_args *args) {
            args->kind != ROTA_KIND_REDUCE_SCATTER;
 }
 
+/* What of a plain call must be equal on all ranks, the choice of algorithm aside. */
+struct call_shape {
+    uint64_t words[3];
+};
+static inline struct call_shape call_shape_of(const struct call_args *args) {
+    /* The handle of an operator that was created is this rank's alone. */
+    uint64_t op = args->op < ROTA_OP_COUNT ? args->op : ROTA_OP_COUNT;
+    return (struct call_shape){{(uint64_t)args->kind | (uint64_t)args->dtype << 8 | op << 40,
+                                (uint64_t)(uint32_t)args->root | (uint64_t)args->numerics << 40,
+                                args->count}};
+}
+
 /* Whether this rank's buffers are the in-place form of the kind. */
 bool call_in_place(const rota_comm *comm, const struct call_args *args, size_t element_size);
 /* Of what must be equal on all ranks; never 0, but where checking is off. */

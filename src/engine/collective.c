@@ -12,6 +12,7 @@
 #include "engine/persistent.h"
 #include "engine/plan.h"
 #include "engine/record_calls.h"
+#include "engine/repeat.h"
 #include "engine/select.h"
 #include "engine/staging.h"
 #include "engine/strict.h"
@@ -220,7 +221,10 @@ rota_status collective_run(rota_comm *comm, struct call_args *args, const rota_c
     const struct native_form *form = native_form_of_call(comm, args, spec, bytes, call);
     rota_status status;
     if (form != NULL) {
-        status = native_run(comm, args, form, spec, bytes, call);
+        uint64_t fingerprint = call_fingerprint(comm, args, NULL);
+        status = native_run(comm, args, form, spec, bytes, fingerprint, call);
+        if (status == ROTA_OK && call == NULL)
+            repeat_keep(comm, args, form, spec, bytes, fingerprint);
         release(comm);
     } else {
         status = start(comm, args, spec, call);

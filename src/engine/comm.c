@@ -281,8 +281,7 @@ rota_status comm_destroy(rota_comm *comm) {
     persistent_begin_all(job); /* so that they end as everything else */
     error_raise(ROTA_ERR_ABORTED, "communicator %s was destroyed", comm->name);
     /* Peers that wait for what is under way are told. */
-    bool under_way = !LIST_EMPTY(&comm->requests) ||
-                     atomic_load_explicit(&comm->users, memory_order_relaxed) > 0;
+    bool under_way = !LIST_EMPTY(&comm->requests) || comm_in_use(comm);
     rota_error record = *error_record();
     if (under_way)
         comm_fail(comm, &record);
@@ -290,7 +289,7 @@ rota_status comm_destroy(rota_comm *comm) {
         end_all(comm, &record, false);
     domain_leave(&job->domain);
     job_run_callbacks(job);
-    while (atomic_load_explicit(&comm->users, memory_order_acquire) > 0)
+    while (comm_in_use(comm))
         sched_yield();
     domain_enter(&job->domain);
     if (comm->native != NULL)

@@ -75,6 +75,18 @@ struct rota_request {
 #define COMM_MAX_ALGORITHMS 32
 #define COMM_SPECS 32
 
+/* A call that a native form ran, as far as the same call may rely on it: see repeat.h. */
+struct comm_repeat {
+    struct call_shape shape;
+    uint64_t fingerprint;
+    size_t bytes;
+    size_t alignment;               /* of an element */
+    const struct native_form *form; /* NULL: empty */
+    bool reduces;
+    struct reduce_spec spec;
+};
+#define COMM_REPEATS 8 /* a power of two */
+
 enum native_state { NATIVE_UNKNOWN, NATIVE_CONNECTING, NATIVE_READY, NATIVE_NONE };
 
 /* What an algorithm sends and receives, counted from rank 0's schedule; see select.c. */
@@ -141,6 +153,7 @@ struct rota_comm {
     struct reduce_spec specs[COMM_SPECS]; /* of types and operators that were used last */
     struct reduce_spec created_spec;      /* of the last operator that was created */
     struct operators operators;
+    struct comm_repeat repeats[COMM_REPEATS];
     enum cpu_isa isa;
     LIST_HEAD(, rota_plan) persistent;
     LIST_ENTRY(rota_comm) job_entry;
@@ -156,6 +169,12 @@ rota_status comm_create(struct job *job, const char *name, const int *members, i
 /* Ends everything and frees it; drops its reference on the job. Any thread, outside the domain.
  * ROTA_ERR_ARGUMENT when there is no such communicator (destroyed before). */
 rota_status comm_destroy(rota_comm *comm);
+/* Whether a thread is inside a call: comm_destroy waits for the last. */
+static inline bool comm_in_use(const rota_comm *comm) {
+    /* Partners: comm_leave, and who releases `busy`. */
+    return atomic_load_explicit(&comm->users, memory_order_acquire) > 0 ||
+           atomic_load_explicit(&comm->busy, memory_order_acquire);
+}
 /* Marks it failed, ends all its requests with the record, and tells the other members. Inside the
  * domain, as the next one. */
 void comm_fail(rota_comm *comm, const rota_error *record);

@@ -198,11 +198,10 @@ static rota_status native_give_up(struct native_pause *pause, const struct nativ
 
 rota_status native_run(rota_comm *comm, const struct call_args *args,
                        const struct native_form *form, const struct reduce_spec *spec, size_t bytes,
-                       const rota_call *call) {
+                       uint64_t fingerprint, const rota_call *call) {
     int64_t timeout_ms = call != NULL && call->timeout_ms > 0
                              ? call->timeout_ms
                              : atomic_load_explicit(&comm->timeout_ms, memory_order_relaxed);
-    uint64_t fingerprint = call_fingerprint(comm, args, NULL);
     struct native_call native = {.kind = args->kind,
                                  .count = args->count,
                                  .bytes = bytes,
@@ -253,10 +252,7 @@ const struct native_form *native_form_of_call(const rota_comm *comm, const struc
                                               const struct reduce_spec *spec, size_t bytes,
                                               const rota_call *call) {
     if (comm->strict || (call != NULL && call->request != NULL) ||
-        atomic_load_explicit(&comm->outstanding, memory_order_acquire) != 0 ||
-        atomic_load_explicit(&comm->status, memory_order_relaxed) != ROTA_OK || comm->finalized ||
-        !collective_may_be_native(comm, call) ||
-        atomic_load_explicit(&comm->native_state, memory_order_acquire) != NATIVE_READY)
+        !collective_may_be_native(comm, call) || !native_may_run(comm))
         return NULL;
     const struct native_form *form = comm->native_ops->query(comm->native, args->kind, bytes, spec);
     return form != NULL && is_host(args->send, bytes) && is_host(args->recv, bytes) ? form : NULL;

@@ -52,8 +52,7 @@ void record_request_ended(rota_request *request, rota_status status) {
 
 void record_comm_failed(rota_comm *comm, const rota_error *record) {
     /* To be destroyed with nothing under way is no failure; who aborts is inside a call. */
-    if (record->status == ROTA_ERR_ABORTED && LIST_EMPTY(&comm->requests) &&
-        atomic_load_explicit(&comm->users, memory_order_relaxed) == 0)
+    if (record->status == ROTA_ERR_ABORTED && LIST_EMPTY(&comm->requests) && !comm_in_use(comm))
         return;
     rota_error named = *record;
     snprintf(named.comm_name, sizeof(named.comm_name), "%s", comm->name);
