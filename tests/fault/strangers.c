@@ -168,6 +168,14 @@ static void attack(struct plot *plot, int fd, enum attack kind, const rota_uniqu
     }
 }
 
+/* Looking for targets costs the strangers more than visiting them, and it is the visits that are
+ * tested. New ports come while ranks meet; later all are known. */
+static bool looks_again(int64_t began_ms, int64_t looked_ms, int count) {
+    enum { MEETING_MS = 4000, LATER_MS = 2000 };
+    int64_t now = kit_now_ms();
+    return count == 0 || now - began_ms < MEETING_MS || now - looked_ms >= LATER_MS;
+}
+
 /* Attacks everybody in turn, for ever. */
 static pid_t start_stranger(struct plot *plot, const struct kit_job *job, int pause_ms,
                             bool scans) {
@@ -176,9 +184,14 @@ static pid_t start_stranger(struct plot *plot, const struct kit_job *job, int pa
         return pid;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     srand((unsigned)getpid());
+    struct target targets[TARGETS];
+    int64_t began_ms = kit_now_ms(), looked_ms = 0;
+    int count = 0;
     for (unsigned turn = 0;; turn++) {
-        struct target targets[TARGETS];
-        int count = find_targets(targets);
+        if (looks_again(began_ms, looked_ms, count)) {
+            count = find_targets(targets);
+            looked_ms = kit_now_ms();
+        }
         for (int i = 0; i < count; i++) {
             while (atomic_load(&plot->pause))
                 kit_sleep_ms(5);
