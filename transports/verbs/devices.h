@@ -1,11 +1,11 @@
-/* RDMA devices of this machine: which of their ports a rank uses as rails, by which address (GID),
- * partition and MTU, and why the others are not used; and which port leads to a peer.
+/* RDMA devices of this machine: which of their ports a rank uses as rails, by which address, GID,
+ * partition and MTU, and why the others are not used; and which rail leads to a peer.
  *
- * Design notes. A port is named by its GID, which is all that a peer must know of it: on Ethernet
- * (RoCE v2) the GID is the IP address of its interface, so that the kernel's routes and the
- * connection manager's choice of a GID follow from binding to that address; on InfiniBand it is
- * bound as it is (AF_IB), together with the partition. So there is one way to choose a GID, which
- * is to choose the address to bind to, and no interface besides needs to be found. */
+ * Design notes. The connection manager takes device, port, GID and partition from the IP address
+ * that an id is bound to, so an address is all there is to choose, and all that a peer must know of
+ * a rail. On Ethernet (RoCE v2) a GID is such an address. On InfiniBand it is that of an IPoIB
+ * interface, whose hardware address holds the port's GID and which belongs to one partition. iWARP
+ * has the address of its network interface. */
 #ifndef VERBS_DEVICES_H
 #define VERBS_DEVICES_H
 
@@ -15,18 +15,7 @@
 #include <stdbool.h>
 #include <sys/socket.h>
 
-enum { VERBS_MAX_PORTS = 16, VERBS_MAX_RAILS = 2, VERBS_WHY = 256 };
-
-/* What peers are told of a port. Fixed layout: it is sent. */
-struct verbs_place {
-    uint8_t gid[16];    /* of InfiniBand; on Ethernet the IP address, IPv4 as ::ffff:a.b.c.d */
-    uint16_t listen;    /* port number of the connection manager; the transport fills it in */
-    uint16_t partition; /* InfiniBand: the partition key; else 0 */
-    uint16_t mtu;       /* bytes of a packet's payload: 256 ... 4096 */
-    uint8_t layer;      /* IBV_LINK_LAYER_INFINIBAND or IBV_LINK_LAYER_ETHERNET */
-    uint8_t reserved;
-};
-_Static_assert(sizeof(struct verbs_place) == 24, "places are sent to peers");
+enum { VERBS_DEVICE_PORTS = 16, VERBS_MAX_RAILS = 2, VERBS_WHY = 256 };
 
 /* -- for the transport --------------------------------------------------------------------- */
 
@@ -34,11 +23,13 @@ _Static_assert(sizeof(struct verbs_place) == 24, "places are sent to peers");
  * of librdmacm, since ids that are bound to the address have it too; it stays librdmacm's. */
 struct verbs_rail {
     struct ibv_context *context;
-    struct sockaddr_storage address; /* of `place`, port 0: to bind to, also before connecting */
-    struct verbs_place place;
+    uint8_t ip[16];                  /* the address, IPv4 as ::ffff:a.b.c.d */
+    struct sockaddr_storage address; /* the same, port 0: to bind to, also before connecting */
+    uint32_t interface;              /* index of the network interface, for verbs_address */
     uint8_t port;
-    uint32_t mtu;   /* in bytes, of this end: a way's is what verbs_route says */
+    bool ethernet;  /* false: InfiniBand */
     bool immediate; /* false: iWARP, no write with immediate */
+    uint32_t mtu;   /* in bytes, of this end: a way's is what verbs_route says */
     char name[64];
 };
 
@@ -49,46 +40,60 @@ struct verbs_rail {
 rota_status verbs_rails_find(const struct verbs_calls *calls, const struct settings *settings,
                              struct verbs_rail *rails, int max, int *count);
 
-/* The address of a peer's place for the connection manager. `interface`: index of the own network
- * interface by which it is reached, for addresses that are valid on one link alone; 0: none. */
-void verbs_place_address(const struct verbs_place *place, uint32_t interface,
-                         struct sockaddr_storage *address);
+/* An address for the connection manager. `interface`: index of the own network interface by which
+ * it is reached, for addresses that are valid on one link alone. */
+void verbs_address(const uint8_t ip[16], uint32_t interface, uint16_t port,
+                   struct sockaddr_storage *address);
 
-/* The own rail that leads to a peer's place: on Ethernet by this machine's routes, on InfiniBand by
- * subnet and partition. Sets the MTU of the way: what both ports and the route carry. Returns its
- * position, -1 when none leads there. */
-int verbs_route(const struct verbs_rail *rails, int count, const struct verbs_place *place,
-                uint16_t *mtu);
+/* The own rail that leads to a peer's address, by this machine's routes. Sets the MTU of the way as
+ * far as this end knows: what the port and the route carry. Returns its position, -1: none does. */
+int verbs_route(const struct verbs_rail *rails, int count, const uint8_t ip[16], uint32_t *mtu);
 
 /* -- for people ---------------------------------------------------------------------------- */
 
-struct verbs_port {
+struct verbs_device_port {
     char device[IBV_SYSFS_NAME_MAX]; /* "mlx5_0" */
     uint8_t number;                  /* of the port, from 1 */
-    bool used, iwarp;
+    bool used, iwarp, ethernet;
+    bool by_choice;      /* not used, and nothing is wrong with it */
     int system_error;    /* of the call that failed; 0: none did */
     char why[VERBS_WHY]; /* a line for people: what is used of it, or why it is not used */
-    /* The rest where it is active. */
+    /* The rest where it is used. */
     uint32_t speed; /* in Mb/s */
     int gid_index;
-    uint32_t interface; /* index of its network interface; 0: it has none */
+    unsigned partition; /* of InfiniBand */
+    uint32_t interface;
     char interface_name[IF_NAMESIZE];
-    uint32_t link_mtu; /* bytes, what the link would carry; place.mtu is what is used of it */
-    struct verbs_place place;
+    uint8_t ip[16];
+    uint32_t mtu, link_mtu; /* bytes in a packet: what is used; what the link would carry */
 };
 
-struct verbs_ports {
+struct verbs_device_ports {
     int count, used;
-    struct verbs_port ports[VERBS_MAX_PORTS]; /* by name and number */
-    char why[VERBS_WHY];                      /* used 0: why */
-    int system_error;                         /* used 0: of the call that failed; 0: none did */
+    struct verbs_device_port ports[VERBS_DEVICE_PORTS]; /* by name and number */
+    char why[VERBS_WHY];                                /* used 0: why */
+    int system_error; /* used 0: of the call that failed; 0: none did */
 };
+
+/* A network interface of this machine with an IP address. */
+struct verbs_interface {
+    char name[IF_NAMESIZE];
+    uint32_t index;
+    uint8_t ip[16];
+    bool infiniband; /* IPoIB: with these two */
+    uint8_t gid[16];
+    uint16_t partition;
+};
+enum { VERBS_INTERFACES = 64 };
+/* Those that are up, IPv4 first; at most VERBS_INTERFACES. Returns their number. */
+int verbs_interfaces(struct verbs_interface *interfaces);
 
 /* Looks at all devices. By default those active ports are used that are as fast as the fastest;
  * ROTA_RDMA_DEVICE names others, ROTA_RDMA_GID_INDEX, ROTA_RDMA_PARTITION and ROTA_RDMA_MTU decide
  * what is used of them. A device that cannot be opened costs that device alone. Outputs are set in
  * any case. Errors: ROTA_ERR_SETTING (a value that is no partition), ROTA_ERR_MEMORY. */
 rota_status verbs_ports_find(const struct verbs_calls *calls, const struct settings *settings,
-                             struct verbs_ports *ports);
+                             const struct verbs_interface *interfaces, int ninterfaces,
+                             struct verbs_device_ports *ports);
 
 #endif
