@@ -12,13 +12,16 @@ int64_t clock_now_ns(void) {
     return (int64_t)now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
-int64_t clock_deadline(int64_t timeout_ms) {
-    int64_t now = clock_now_ns();
+int64_t clock_deadline_from(int64_t now_ns, int64_t timeout_ms) {
     if (timeout_ms <= 0)
-        return now;
-    if (timeout_ms > (CLOCK_NEVER - now) / NS_PER_MS)
+        return now_ns;
+    if (timeout_ms > (CLOCK_NEVER - now_ns) / NS_PER_MS)
         return CLOCK_NEVER;
-    return now + timeout_ms * NS_PER_MS;
+    return now_ns + timeout_ms * NS_PER_MS;
+}
+
+int64_t clock_deadline(int64_t timeout_ms) {
+    return clock_deadline_from(clock_now_ns(), timeout_ms);
 }
 
 int clock_left_ms(int64_t deadline_ns) {

@@ -11,6 +11,8 @@ int64_t clock_now_ns(void);
 #define CLOCK_NEVER INT64_MAX
 /* Deadline `timeout_ms` from now; saturates at CLOCK_NEVER. */
 int64_t clock_deadline(int64_t timeout_ms);
+/* The same from a time that is known. */
+int64_t clock_deadline_from(int64_t now_ns, int64_t timeout_ms);
 /* Milliseconds left, rounded up and at most INT_MAX: for poll and epoll. 0 when passed. */
 int clock_left_ms(int64_t deadline_ns);
 bool clock_passed(int64_t deadline_ns);

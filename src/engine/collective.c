@@ -191,8 +191,10 @@ static rota_status start(rota_comm *comm, const struct call_args *args,
     if (!blocking)
         *call->request = request;
     collective_next(comm);
-    if (!blocking)
+    if (!blocking) {
+        request_leave(request);
         release(comm);
+    }
     domain_leave(&job->domain);
     if (atomic_load_explicit(&job->has_callbacks, memory_order_relaxed))
         job_run_callbacks(job);
@@ -258,6 +260,8 @@ rota_status collective_p2p(rota_comm *comm, const struct call_args *args, const 
     if (call != NULL && call->request != NULL)
         *call->request = request;
     collective_begin_p2p(request);
+    if (call != NULL && call->request != NULL)
+        request_leave(request);
     domain_leave(&job->domain);
     if (atomic_load_explicit(&job->has_callbacks, memory_order_relaxed))
         job_run_callbacks(job);

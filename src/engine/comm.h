@@ -217,6 +217,9 @@ rota_status comm_keep_error(rota_comm *comm, rota_status status);
  */
 /* NULL and an error raised when it cannot be made. */
 rota_request *request_create(rota_comm *comm, const struct call_args *args, const rota_call *call);
+void requests_free_spare(struct job *job);
+/* Its caller goes away: unless it has ended, the progress thread goes on with it. */
+void request_leave(rota_request *request);
 /* The work is done or has failed (status, and the thread's error record): copies results back
  * where needed, then closes it. */
 void request_end(rota_request *request, rota_status status);

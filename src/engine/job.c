@@ -554,7 +554,7 @@ rota_status job_open_threads(int nranks, struct job **jobs) {
 /* -- closing ------------------------------------------------------------------------------------
  */
 
-static void job_close(struct job *job) {
+void job_close(struct job *job) {
     failures_close(job);
     progress_forget(job);
     if (job->control_registered)
@@ -571,6 +571,7 @@ static void job_close(struct job *job) {
     recorder_close(job->recorder, !recorder_has_failed(job->recorder));
     pthread_mutex_destroy(&job->admissions_lock);
     pthread_mutex_destroy(&job->failures_lock);
+    requests_free_spare(job);
     free(job->private_line);
     free(job->records);
     free(job->ring);
@@ -584,11 +585,15 @@ void job_retain(struct job *job) {
     job->references++;
 }
 
+bool job_drop(struct job *job) {
+    return --job->references == 0;
+}
+
 void job_release(struct job *job) {
     bool opened = job->domain.sleepers != NULL;
     if (opened)
         domain_enter(&job->domain);
-    bool last = --job->references == 0;
+    bool last = job_drop(job);
     if (opened)
         domain_leave(&job->domain);
     if (last)

@@ -49,7 +49,9 @@ struct job {
     bool shares_memory;           /* every rank has shared memory and is on one host */
     LIST_HEAD(, rota_comm) comms;
     TAILQ_HEAD(job_requests, rota_request) polled; /* native calls and copies under way */
-    struct job_requests callbacks;                 /* ended, done call-back not yet run */
+    LIST_HEAD(, rota_request) spare;               /* no requests at present */
+    int nspare;
+    struct job_requests callbacks; /* ended, done call-back not yet run */
     _Atomic bool has_callbacks;
     struct rota_plan *_Atomic started; /* plans whose run is to begin, the last one first */
     _Atomic int background;            /* requests that the progress thread must serve */
@@ -78,6 +80,9 @@ rota_status job_open_threads(int nranks, struct job **jobs);
  * the last one closes the job. */
 void job_retain(struct job *job);
 void job_release(struct job *job);
+/* The same in two parts: inside the domain, and outside of it where that was the last one. */
+bool job_drop(struct job *job);
+void job_close(struct job *job);
 
 /* In the child of a fork: the copy does nothing any more. Idempotent. */
 void job_after_fork(struct job *job);

@@ -40,7 +40,8 @@ static struct {
     bool running;
     bool stop;
     int command_fd, epoll_fd;
-    _Atomic bool brief; /* the thread's own: the next sleep is short */
+    _Atomic bool asleep; /* the thread sleeps, or will unless it finds work that is there now */
+    _Atomic bool brief;  /* the thread's own: the next sleep is short */
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER,
            .quiet = PTHREAD_COND_INITIALIZER,
            .command_fd = -1,
@@ -71,7 +72,7 @@ static bool serve(struct served *served) {
 /* Has work, and nobody blocked on it who progresses anyway: two that poll would only take the
  * domain and the core from each other. */
 static bool wants(const struct served *served) {
-    return atomic_load_explicit(&served->job->background, memory_order_acquire) > 0 &&
+    return atomic_load_explicit(&served->job->background, memory_order_seq_cst) > 0 &&
            atomic_load_explicit(&served->job->domain.waiters, memory_order_relaxed) == 0;
 }
 
@@ -186,8 +187,11 @@ static void *run(void *unused) {
         if (visit_all(PASS_SERVE)) {
             idle = 0;
         } else if (++idle > IDLE_POLLS) {
+            /* Partner: progress_want, which raises the count before it looks here. */
+            atomic_store_explicit(&state.asleep, true, memory_order_seq_cst);
             if (!visit_all(PASS_ARM))
                 sleep_until_event();
+            atomic_store_explicit(&state.asleep, false, memory_order_relaxed);
             visit_all(PASS_DISARM);
             idle = 0;
         } else {
@@ -269,9 +273,13 @@ destroy:
 }
 
 void progress_want(struct job *job) {
-    int before = atomic_fetch_add_explicit(&job->background, 1, memory_order_release);
-    if (before > 0 && job->progress_listed)
+    int before = atomic_fetch_add_explicit(&job->background, 1, memory_order_seq_cst);
+    if (job->progress_listed) {
+        /* Partner: run, which looks for work after it said that it will sleep. */
+        if (before == 0 && atomic_load_explicit(&state.asleep, memory_order_seq_cst))
+            command();
         return;
+    }
     pthread_mutex_lock(&state.lock);
     if (!job->progress_listed && start_thread())
         job->progress_listed = add_job(job);

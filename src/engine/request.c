@@ -38,8 +38,44 @@ int request_awaited(const rota_request *request, int *members, int max) {
     return member >= 0;
 }
 
+/* Requests of calls that are over are kept for the next, since they come and go with every message.
+ * AddressSanitizer is to see what uses one that is over. */
+#ifdef __SANITIZE_ADDRESS__
+#define SPARE_REQUESTS 0
+#else
+#define SPARE_REQUESTS 64
+#endif
+
+static rota_request *obtain(struct job *job) {
+    rota_request *request = LIST_FIRST(&job->spare);
+    if (request == NULL)
+        return calloc(1, sizeof(*request));
+    LIST_REMOVE(request, comm_entry);
+    job->nspare--;
+    memset(request, 0, sizeof(*request));
+    return request;
+}
+
+/* Inside the domain; nobody knows the request any more. */
+static void dispose(struct job *job, rota_request *request) {
+    if (job->nspare >= SPARE_REQUESTS) {
+        free(request);
+        return;
+    }
+    job->nspare++;
+    LIST_INSERT_HEAD(&job->spare, request, comm_entry);
+}
+
+void requests_free_spare(struct job *job) {
+    rota_request *request = NULL;
+    while ((request = LIST_FIRST(&job->spare)) != NULL) {
+        LIST_REMOVE(request, comm_entry);
+        free(request);
+    }
+}
+
 rota_request *request_create(rota_comm *comm, const struct call_args *args, const rota_call *call) {
-    rota_request *request = calloc(1, sizeof(*request));
+    rota_request *request = obtain(comm->job);
     if (request == NULL) {
         error_raise(ROTA_ERR_MEMORY, "out of memory for a request");
         return NULL;
@@ -58,16 +94,19 @@ rota_request *request_create(rota_comm *comm, const struct call_args *args, cons
         if (call->label != NULL)
             snprintf(request->label, sizeof(request->label), "%s", call->label);
     }
-    request->deadline_ns = clock_deadline(timeout);
-    request->record = (rota_error)ROTA_ERROR_INIT;
+    request->deadline_ns = clock_deadline_from(request->started_ns, timeout);
+    request->record.size = sizeof(request->record);
     request->record.peer = -1;
     request->native_waits_for = -1;
     request_watch(request);
-    if (call != NULL && call->request != NULL) {
-        request->background = true;
-        progress_want(comm->job);
-    }
     return request;
+}
+
+void request_leave(rota_request *request) {
+    if (request->stage == REQUEST_ENDED || request->background)
+        return;
+    request->background = true;
+    progress_want(request->job);
 }
 
 void request_poll(rota_request *request, bool wanted) {
@@ -142,7 +181,7 @@ void request_close(rota_request *request, rota_status status) {
         atomic_store_explicit(&job->has_callbacks, true, memory_order_release);
     } else if (tell(request)) {
         job->references--; /* never the last: the communicator holds one */
-        free(request);
+        dispose(job, request);
     }
     if (collective)
         collective_next(comm);
@@ -188,12 +227,11 @@ void job_run_callbacks(struct job *job) {
         request->done_fn(request->done_arg, request->status);
         running = false;
         domain_enter(&job->domain);
-        bool freed = tell(request);
-        if (freed)
+        if (tell(request)) {
             job->references--; /* never the last: this function holds one */
+            dispose(job, request);
+        }
         domain_leave(&job->domain);
-        if (freed)
-            free(request);
     }
     job_release(job);
 }
@@ -306,12 +344,14 @@ void request_settle(rota_request *whole, rota_status status) {
     if (whole->done_fn != NULL)
         whole->done_fn(whole->done_arg, status);
     domain_enter(&job->domain);
-    bool freed = tell(whole);
-    domain_leave(&job->domain);
-    if (freed) {
-        free(whole);
-        job_release(job);
+    bool last = false;
+    if (tell(whole)) {
+        dispose(job, whole);
+        last = job_drop(job);
     }
+    domain_leave(&job->domain);
+    if (last)
+        job_close(job);
 }
 
 void request_release(rota_request *request) {
@@ -319,14 +359,16 @@ void request_release(rota_request *request) {
     if (job->forked)
         return;
     domain_enter(&job->domain);
-    bool done = is_done(request);
-    if (!done)
+    bool last = false;
+    if (is_done(request)) {
+        dispose(job, request);
+        last = job_drop(job);
+    } else {
         request->freed = true;
+    }
     domain_leave(&job->domain);
-    if (!done)
-        return;
-    free(request);
-    job_release(job);
+    if (last)
+        job_close(job);
 }
 
 static int describe(const rota_request *request, char *text, size_t size) {
