@@ -186,7 +186,7 @@ static enum transport_result send_slice(struct p2p_lane *lane, rota_request *req
     if (result != TRANSPORT_OK)
         return result;
     if (length > 0)
-        memcpy(slot.data, data, length);
+        reduce_publish(lane->comm->isa, slot.data, data, length);
     transport->ops->commit(transport, lane->link.stream, &slot);
     link_note_sent(&lane->link, length);
     p2p->announced += length;
@@ -335,7 +335,7 @@ static bool recv_peeked(struct p2p_lane *lane, rota_request *request) {
         size_t room = at < request->p2p.bytes ? request->p2p.bytes - at : 0;
         size_t part = arrival.pieces[i].length < room ? arrival.pieces[i].length : room;
         if (part > 0)
-            memcpy(buffer_of(request) + at, arrival.pieces[i].data, part);
+            reduce_copy(lane->comm->isa, buffer_of(request) + at, arrival.pieces[i].data, part);
         at += arrival.pieces[i].length;
     }
     transport->ops->release(transport, lane->link.stream, &arrival);
