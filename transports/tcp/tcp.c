@@ -1,7 +1,6 @@
-/* The TCP transport: its table, its life, and progress. See tcp.h for how it works. */
+/* The TCP transport: its table, its life, and the socket as a pipe. */
 #include "tcp.h"
 
-#include "base/clock.h"
 #include "base/error.h"
 
 #include <errno.h>
@@ -11,7 +10,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/timerfd.h>
 #include <unistd.h>
 
 /* Up to so many connections with something outstanding are read directly; with more, epoll says
@@ -28,53 +26,32 @@
 static const struct transport_caps tcp_caps = {
     .size = sizeof(struct transport_caps),
     .version = TRANSPORT_VERSION,
-    .max_message = TCP_MAX_MESSAGE,
-    .preferred_slice = TCP_PREFERRED_SLICE,
-    .eager_bytes = TCP_EAGER_BYTES,
+    .max_message = MUX_MAX_MESSAGE,
+    .preferred_slice = MUX_PREFERRED_SLICE,
+    .eager_bytes = MUX_EAGER_BYTES,
     .posts_send = true,
     .posts_recv = true,
     .memory_kinds = 1,
 };
 
+static const struct mux_pipe tcp_pipe;
+
 static rota_status tcp_open(struct transport_host *host, struct transport **transport) {
-    struct tcp_transport *tcp = calloc(1, sizeof *tcp);
-    size_t nranks = (size_t)host->nranks;
+    struct tcp *tcp = calloc(1, sizeof *tcp);
     if (!tcp)
         return error_raise(ROTA_ERR_MEMORY, "no memory for the tcp transport");
-    tcp->epoll_fd = tcp->timer_fd = -1;
-    tcp->base.ops = &transport_tcp;
-    tcp->base.caps = tcp_caps;
-    tcp->host = host;
-    tcp->due_ns = CLOCK_NEVER;
-    TAILQ_INIT(&tcp->all);
-    TAILQ_INIT(&tcp->dirty);
-    TAILQ_INIT(&tcp->hot);
-    TAILQ_INIT(&tcp->pool_waiters);
-    tcp->states = calloc(nranks, sizeof *tcp->states);
-    tcp->connections = calloc(nranks, sizeof(struct tcp_connection *));
+    rota_status status = mux_init(&tcp->mux, &tcp_pipe, host);
+    tcp->mux.base.caps = tcp_caps;
+    tcp->states = calloc((size_t)host->nranks, sizeof *tcp->states);
     tcp->read_buffer = malloc(TCP_READ_BUFFER);
-    if (!tcp->states || !tcp->connections || !tcp->read_buffer) {
-        error_raise(ROTA_ERR_MEMORY, "no memory for the tcp transport");
-        goto undo;
+    if (status == ROTA_OK && (!tcp->states || !tcp->read_buffer))
+        status = error_raise(ROTA_ERR_MEMORY, "no memory for the tcp transport");
+    if (status == ROTA_OK) {
+        *transport = &tcp->mux.base;
+        return ROTA_OK;
     }
-    tcp->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    tcp->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
-    if (tcp->epoll_fd < 0 || tcp->timer_fd < 0 ||
-        epoll_ctl(tcp->epoll_fd, EPOLL_CTL_ADD, tcp->timer_fd, &event) != 0) {
-        error_raise_system(errno, "epoll set of the tcp transport");
-        goto undo;
-    }
-    *transport = &tcp->base;
-    return ROTA_OK;
-undo:;
-    rota_status status = error_record()->status;
-    if (tcp->epoll_fd >= 0)
-        close(tcp->epoll_fd);
-    if (tcp->timer_fd >= 0)
-        close(tcp->timer_fd);
+    mux_destroy(&tcp->mux);
     free(tcp->read_buffer);
-    free(tcp->connections);
     free(tcp->states);
     free(tcp);
     return status;
@@ -83,11 +60,11 @@ undo:;
 /* Says good-bye on a connection, as far as that goes without waiting. What is unread is read away
  * first: closing with unread bytes would reset the connection under the peer's feet. */
 static void say_bye(struct tcp_connection *connection) {
-    char *buffer = connection->tcp->read_buffer;
-    if (connection->fd < 0 || !connection->got_init || connection->is_broken)
+    char *buffer = tcp_mux(&connection->base)->read_buffer;
+    if (connection->fd < 0 || !connection->base.got_init || connection->base.is_broken)
         return;
-    connection->want_bye = true;
-    tcp_flush(connection);
+    connection->base.want_bye = true;
+    mux_flush(&connection->base);
     (void)shutdown(connection->fd, SHUT_WR);
     for (int i = 0; i < 64; i++) {
         if (recv(connection->fd, buffer, TCP_READ_BUFFER, MSG_DONTWAIT) <= 0)
@@ -96,19 +73,14 @@ static void say_bye(struct tcp_connection *connection) {
 }
 
 static void tcp_close(struct transport *transport) {
-    struct tcp_transport *tcp = tcp_of(transport);
-    struct tcp_connection *connection;
-    TAILQ_FOREACH(connection, &tcp->all, all_link)
-    say_bye(connection);
-    while ((connection = TAILQ_FIRST(&tcp->all))) {
-        TAILQ_REMOVE(&tcp->all, connection, all_link);
-        tcp_connection_free(connection);
+    struct tcp *tcp = tcp_of(transport);
+    struct mux_connection *connection;
+    TAILQ_FOREACH(connection, &tcp->mux.all, all_link) {
+        say_bye(tcp_connection_of(connection));
+        tcp_dial_drop(tcp_connection_of(connection));
     }
-    close(tcp->timer_fd);
-    close(tcp->epoll_fd);
-    tcp_pool_clear(&tcp->pool);
+    mux_destroy(&tcp->mux);
     free(tcp->read_buffer);
-    free(tcp->connections);
     free(tcp->states);
     free(tcp);
 }
@@ -122,33 +94,66 @@ static size_t tcp_describe(struct transport *transport, void *blob) {
 }
 
 static bool tcp_reaches(struct transport *transport, int peer) {
-    struct tcp_transport *tcp = tcp_of(transport);
-    const struct transport_peer *entry = &tcp->host->peers[peer];
+    struct mux *mux = mux_of(transport);
+    const struct transport_peer *entry = &mux->host->peers[peer];
     uint8_t mine[64];
     size_t bytes = tcp_describe(transport, mine);
-    return peer != tcp->host->rank && entry->blob_bytes >= bytes &&
+    return peer != mux->host->rank && entry->blob_bytes >= bytes &&
            memcmp(entry->blob, mine, bytes) == 0 && entry->addresses &&
            entry->addresses->inet[0].family != 0;
 }
 
-/* -- progress ------------------------------------------------------------------------------ */
+/* -- the pipe ------------------------------------------------------------------------------ */
 
-static void flush_dirty(struct tcp_transport *tcp) {
-    struct tcp_connections todo;
-    struct tcp_connection *connection;
-    TAILQ_INIT(&todo);
-    TAILQ_CONCAT(&todo, &tcp->dirty, dirty_link);
-    while ((connection = TAILQ_FIRST(&todo))) {
-        TAILQ_REMOVE(&todo, connection, dirty_link);
-        connection->in_dirty = false;
-        tcp_flush(connection);
+static ssize_t tcp_send(struct mux_connection *connection, struct iovec *iov, int count) {
+    struct msghdr message = {.msg_iov = iov, .msg_iovlen = (size_t)count};
+    return sendmsg(tcp_connection_of(connection)->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* One read: the rest of a payload straight to its target, and behind it whatever else came. All
+ * connections share one buffer, since whatever is read is parsed at once. Returns false when the
+ * socket is empty for now. */
+static bool read_once(struct mux_connection *connection) {
+    struct tcp *tcp = tcp_mux(connection);
+    struct iovec iov[MUX_MAX_PIECES + 1];
+    int n = 0;
+    size_t direct = mux_targets(connection, iov, &n);
+    size_t ahead = TCP_READ_BUFFER;
+    if (connection->was_large && (direct > 0 || !connection->in_frame))
+        ahead = sizeof(struct frame) - connection->npartial;
+    iov[n++] = (struct iovec){tcp->read_buffer, ahead};
+    struct msghdr message = {.msg_iov = iov, .msg_iovlen = (size_t)n};
+    ssize_t got;
+    do
+        got = recvmsg(tcp_connection_of(connection)->fd, &message, MSG_DONTWAIT);
+    while (got < 0 && errno == EINTR);
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        return false;
+    if (got <= 0) {
+        int error = got < 0 ? errno : 0;
+        mux_break(connection, error, "%s",
+                  error ? strerror(error) : "the connection was closed by the other side");
+        return false;
+    }
+    size_t placed = (size_t)got < direct ? (size_t)got : direct;
+    tcp->mux.base.counters.wire_bytes_received += placed;
+    mux_placed(connection, placed);
+    if ((size_t)got > placed || connection->in_frame)
+        mux_input(connection, tcp->read_buffer, (size_t)got - placed);
+    return (size_t)got == direct + ahead;
+}
+
+static void tcp_receive(struct mux_connection *connection) {
+    while (connection->open && !connection->is_broken && read_once(connection)) {
+        if (connection->mux->events >= connection->mux->budget)
+            break;
     }
 }
 
-static void receive_hot(struct tcp_transport *tcp) {
-    struct tcp_connection *connections[TCP_DIRECT_READS], *connection;
+static void receive_hot(struct mux *mux) {
+    struct mux_connection *connections[TCP_DIRECT_READS], *connection;
     int n = 0;
-    TAILQ_FOREACH(connection, &tcp->hot, hot_link) {
+    TAILQ_FOREACH(connection, &mux->hot, hot_link) {
         connections[n++] = connection;
         if (n == TCP_DIRECT_READS)
             break;
@@ -157,67 +162,43 @@ static void receive_hot(struct tcp_transport *tcp) {
         tcp_receive(connections[i]);
 }
 
-static void receive_events(struct tcp_transport *tcp) {
+static void receive_events(struct mux *mux) {
     struct epoll_event events[TCP_EPOLL_EVENTS];
-    int n = epoll_wait(tcp->epoll_fd, events, TCP_EPOLL_EVENTS, 0);
+    int n = epoll_wait(mux->epoll_fd, events, TCP_EPOLL_EVENTS, 0);
     for (int i = 0; i < n; i++) {
         struct tcp_connection *connection = events[i].data.ptr;
         if (!connection)
-            tcp_timers(tcp);
+            mux_timers(mux);
         else if (connection->dial)
             tcp_dial_step(connection);
         else if (events[i].events & ~(uint32_t)EPOLLOUT)
-            tcp_receive(connection);
-        if (connection && connection->polls_out && !tcp_has_output(connection))
+            tcp_receive(&connection->base);
+        if (connection && connection->polls_out && !mux_has_output(&connection->base))
             tcp_watch(connection, false);
     }
 }
 
-static void bury_all(struct tcp_transport *tcp) {
-    struct tcp_connection *connection;
-    tcp->has_graves = false;
-    TAILQ_FOREACH(connection, &tcp->all, all_link)
-    tcp_bury(connection);
-}
-
-static int tcp_progress(struct transport *transport, int budget) {
-    struct tcp_transport *tcp = tcp_of(transport);
-    if (tcp->in_progress)
-        return 0;
-    tcp->in_progress = true;
-    tcp->events = 0;
-    tcp->budget = budget > 0 ? budget : 1;
-    tcp->turn++;
-    if (tcp->has_graves)
-        bury_all(tcp);
-    if (!TAILQ_EMPTY(&tcp->dirty))
-        flush_dirty(tcp);
-    if (tcp->nhot > 0 && tcp->nhot <= TCP_DIRECT_READS)
-        receive_hot(tcp);
-    if (tcp->nhot > TCP_DIRECT_READS ||
-        tcp->turn % (tcp->nhot > 0 ? TCP_EPOLL_TURNS_READING : TCP_EPOLL_TURNS) == 0)
-        receive_events(tcp);
-    if (!TAILQ_EMPTY(&tcp->dirty))
-        flush_dirty(tcp);
-    if (tcp->something_broke)
-        tcp_report_broken(tcp);
-    tcp->in_progress = false;
-    return tcp->events;
+static void tcp_poll(struct mux *mux) {
+    if (mux->nhot > 0 && mux->nhot <= TCP_DIRECT_READS)
+        receive_hot(mux);
+    if (mux->nhot > TCP_DIRECT_READS ||
+        mux->turn % (mux->nhot > 0 ? TCP_EPOLL_TURNS_READING : TCP_EPOLL_TURNS) == 0)
+        receive_events(mux);
 }
 
 /* The descriptor is readable while anything waits in a socket; so all that can be missed is what
  * is known here already. */
 static bool tcp_arm(struct transport *transport) {
-    struct tcp_transport *tcp = tcp_of(transport);
-    struct tcp_connection *connection;
-    if (tcp->something_broke)
+    struct mux *mux = mux_of(transport);
+    struct mux_connection *connection;
+    if (mux->something_broke)
         return false;
-    tcp->events = 0;
-    flush_dirty(tcp);
-    if (tcp->events > 0 || tcp->something_broke)
+    mux->events = 0;
+    mux_flush_dirty(mux);
+    if (mux->events > 0 || mux->something_broke)
         return false;
-    TAILQ_FOREACH(connection, &tcp->dirty, dirty_link)
-    tcp_watch(connection, true);
+    TAILQ_FOREACH(connection, &mux->dirty, dirty_link)
+    tcp_watch(tcp_connection_of(connection), true);
     return true;
 }
 
@@ -226,26 +207,41 @@ static void tcp_disarm(struct transport *transport) {
 }
 
 static int tcp_descriptor(struct transport *transport) {
-    return tcp_of(transport)->epoll_fd;
+    return mux_of(transport)->epoll_fd;
 }
 
 /* What was sent keeps being sent again, unacknowledged. Small segments may have passed: a router
  * whose MTU is smaller, and whose word of it does not arrive, lets only those through. */
 static bool tcp_trouble(struct transport *transport, int peer, char *text, size_t size) {
-    const struct tcp_connection *connection = tcp_of(transport)->connections[peer];
+    const struct tcp_connection *connection =
+        tcp_connection_of(mux_of(transport)->connections[peer]);
     struct tcp_info info;
     socklen_t length = sizeof(info);
     memset(&info, 0, sizeof(info));
-    if (connection == NULL || connection->fd < 0 || connection->is_broken ||
+    if (connection == NULL || connection->fd < 0 || connection->base.is_broken ||
         getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0 ||
         info.tcpi_unacked == 0 || info.tcpi_backoff < TCP_TROUBLE_BACKOFF)
         return false;
     snprintf(text, size,
              "%s does not acknowledge %u segments of %u bytes, sent %u times: packets are dropped, "
              "or a link on the way has a smaller MTU (then net.ipv4.tcp_mtu_probing=1 helps)",
-             connection->address, info.tcpi_unacked, info.tcpi_snd_mss, info.tcpi_backoff + 1u);
+             connection->base.address, info.tcpi_unacked, info.tcpi_snd_mss,
+             info.tcpi_backoff + 1u);
     return true;
 }
+
+static const struct mux_pipe tcp_pipe = {
+    .ops = &transport_tcp,
+    .connection_bytes = sizeof(struct tcp_connection),
+    .init = tcp_connection_init,
+    .send = tcp_send,
+    .receive = tcp_receive,
+    .poll = tcp_poll,
+    .due = tcp_due,
+    .shut = tcp_shut,
+    .ended = tcp_ended,
+    .ready = tcp_ready,
+};
 
 const struct transport_ops transport_tcp = {
     .name = "tcp",
@@ -258,21 +254,21 @@ const struct transport_ops transport_tcp = {
     .admit = tcp_admit,
     .gave_up = tcp_gave_up,
     .accept = tcp_accept,
-    .stream_open = tcp_stream_open,
-    .stream_close = tcp_stream_close,
-    .reserve = tcp_reserve,
-    .commit = tcp_commit,
-    .post_send = tcp_post_send,
-    .expect = tcp_expect,
-    .post_recv = tcp_post_recv,
-    .peek = tcp_peek,
-    .release = tcp_release,
-    .pending = tcp_pending,
-    .progress = tcp_progress,
+    .stream_open = mux_stream_open,
+    .stream_close = mux_stream_close,
+    .reserve = mux_reserve,
+    .commit = mux_commit,
+    .post_send = mux_post_send,
+    .expect = mux_expect,
+    .post_recv = mux_post_recv,
+    .peek = mux_peek,
+    .release = mux_release,
+    .pending = mux_pending,
+    .progress = mux_progress,
     .arm = tcp_arm,
     .disarm = tcp_disarm,
     .descriptor = tcp_descriptor,
-    .quiesce = tcp_quiesce,
+    .quiesce = mux_quiesce,
     .peer_gone = tcp_peer_gone,
     .trouble = tcp_trouble,
 };

@@ -116,7 +116,7 @@ static void let_in(void) {
 static void let_in_connected(void) {
     struct frame frame;
     let_in();
-    put_frame((struct frame){.type = FRAME_INIT, .credit = 64, .total = TCP_SLOT_CHARGE});
+    put_frame((struct frame){.type = FRAME_INIT, .credit = 64, .total = MUX_SLOT_CHARGE});
     turns(2);
     cr_assert_eq(connected, 1);
     cr_assert(get_frame(&frame));
@@ -217,12 +217,12 @@ Test(wire, message_without_permission) {
 
 Test(wire, eager_message_too_long) {
     let_in_connected();
-    put_frame(data_frame(0, TCP_EAGER_BYTES + 1, true));
+    put_frame(data_frame(0, MUX_EAGER_BYTES + 1, true));
     expect_failure("too long");
 }
 
 Test(wire, more_than_the_slot_holds) {
-    static char payload[TCP_EAGER_BYTES];
+    static char payload[MUX_EAGER_BYTES];
     let_in_connected();
     put_frame(data_frame(0, sizeof payload, true));
     put(payload, sizeof payload);
@@ -232,7 +232,7 @@ Test(wire, more_than_the_slot_holds) {
 
 Test(wire, more_streams_than_slots) {
     let_in_connected();
-    for (uint32_t i = 0; i <= TCP_MAX_SLOTS; i++) {
+    for (uint32_t i = 0; i <= MUX_MAX_SLOTS; i++) {
         struct frame frame = data_frame(0, 0, true);
         frame.key.channel = i;
         put_frame(frame);
@@ -254,7 +254,7 @@ Test(wire, credit_that_was_never_taken) {
 
 Test(wire, first_frame_twice) {
     let_in_connected();
-    put_frame((struct frame){.type = FRAME_INIT, .credit = 64, .total = TCP_SLOT_CHARGE});
+    put_frame((struct frame){.type = FRAME_INIT, .credit = 64, .total = MUX_SLOT_CHARGE});
     expect_failure("first frame");
 }
 
@@ -355,7 +355,7 @@ Test(wire, too_many_requests_are_answered_retry) {
     unsigned retries = 0;
     let_in_connected();
     opened();
-    for (uint32_t i = 0; i < TCP_MAX_REQUESTS + 10; i++) {
+    for (uint32_t i = 0; i < MUX_MAX_REQUESTS + 10; i++) {
         put_frame((struct frame){
             .type = FRAME_REQUEST, .key = {.comm = 9, .channel = i}, .length = 1 << 20});
         if (i % 100 == 0)
@@ -366,12 +366,12 @@ Test(wire, too_many_requests_are_answered_retry) {
     turns(TCP_LOOKS);
     while (get_frame(&frame)) {
         cr_assert_eq(frame.type, FRAME_RETRY);
-        cr_assert_geq(frame.key.channel, TCP_MAX_REQUESTS);
+        cr_assert_geq(frame.key.channel, MUX_MAX_REQUESTS);
         retries++;
     }
     cr_assert_eq(retries, 10);
     cr_assert(transport_tcp.pending(
-        transport, tcp_stream_find(tcp_of(transport)->connections[0], &key, false), &header));
+        transport, mux_stream_find(mux_of(transport)->connections[0], &key, false), &header));
     cr_assert_eq(header.length, 1 << 20);
     cr_assert_eq(failed, 0);
 }

@@ -1,8 +1,8 @@
 /* The frame that precedes everything on a connection between two ranks. Little endian; 128 bytes;
  * protected by a CRC-32C of its own. Fields that no version uses yet are sent as zero and
  * ignored, unknown flags are refused, bytes of a trailer are skipped by its length. */
-#ifndef TCP_FRAME_H
-#define TCP_FRAME_H
+#ifndef MUX_FRAME_H
+#define MUX_FRAME_H
 
 #include "transports/transport.h"
 
@@ -15,12 +15,17 @@ enum frame_type {
     FRAME_CREDIT,   /* returns credit and permits messages of a stream */
     FRAME_RETRY,    /* the request was not kept: ask again later */
     FRAME_CLOSE,    /* the sender closed the stream; message 1: in answer to a CLOSE */
-    FRAME_BYE       /* last frame: the peer closes in good order */
+    FRAME_BYE,      /* last frame: the peer closes in good order */
+    FRAME_PLACE,    /* CREDIT, and where a posted message may be written: total = address, length,
+                       fingerprint = keys, sequence = generation of the writing side's way */
+    FRAME_STOPPED   /* the way to write of this generation (sequence) is gone; make a new one */
 };
 
 /* DATA that spends credit of its stream; without it the message was permitted by number. */
 #define FRAME_FLAG_EAGER 1u
-#define FRAME_FLAGS_KNOWN (FRAME_FLAG_EAGER)
+/* DATA without payload: it was written to its place before. */
+#define FRAME_FLAG_WRITTEN 2u
+#define FRAME_FLAGS_KNOWN (FRAME_FLAG_EAGER | FRAME_FLAG_WRITTEN)
 
 struct frame {
     uint8_t type; /* enum frame_type */

@@ -1,29 +1,29 @@
 /* Receiving as the engine sees it: announcements, and messages that are kept until they are
  * released or claimed. */
-#include "tcp.h"
+#include "mux.h"
 
 #include <errno.h>
 #include <string.h>
 
 static size_t post_bytes(int npieces) {
-    return sizeof(struct tcp_post) + (size_t)npieces * sizeof(struct transport_piece);
+    return sizeof(struct mux_post) + (size_t)npieces * sizeof(struct transport_piece);
 }
 
-void tcp_post_free(struct transport_stream *stream, struct tcp_post *post) {
-    struct tcp_connection *connection = stream->connection;
+void mux_post_free(struct transport_stream *stream, struct mux_post *post) {
+    struct mux_connection *connection = stream->connection;
     if (post->counted) {
         connection->nposts--;
-        tcp_connection_touch(connection);
+        mux_connection_touch(connection);
     }
-    tcp_pool_put(&connection->tcp->pool, post, post_bytes(post->npieces));
+    mux_pool_put(&connection->mux->pool, post, post_bytes(post->npieces));
 }
 
-void tcp_message_free(struct transport_stream *stream, struct tcp_message *message) {
-    tcp_pool_put(&stream->connection->tcp->pool, message, sizeof *message + message->stored);
+void mux_message_free(struct transport_stream *stream, struct mux_message *message) {
+    mux_pool_put(&stream->connection->mux->pool, message, sizeof *message + message->stored);
 }
 
-void tcp_taken(struct transport_stream *stream, uint32_t charge) {
-    struct tcp_connection *connection = stream->connection;
+void mux_taken(struct transport_stream *stream, uint32_t charge) {
+    struct mux_connection *connection = stream->connection;
     if (charge == 0)
         return;
     stream->taken += charge;
@@ -31,14 +31,14 @@ void tcp_taken(struct transport_stream *stream, uint32_t charge) {
         stream->in_owing = true;
         TAILQ_INSERT_TAIL(&connection->owing, stream, owing_link);
     }
-    if (stream->taken - stream->reported >= TCP_SLOT_CHARGE / 2)
-        tcp_need(stream, TCP_NEED_CREDIT);
+    if (stream->taken - stream->reported >= MUX_SLOT_CHARGE / 2)
+        mux_need(stream, MUX_NEED_CREDIT);
 }
 
-static struct tcp_post *post_new(struct transport_stream *stream, size_t length,
+static struct mux_post *post_new(struct transport_stream *stream, size_t length,
                                  const struct transport_piece *pieces, int npieces,
                                  struct transport_ticket *ticket) {
-    struct tcp_post *post = tcp_pool_get(&stream->connection->tcp->pool, post_bytes(npieces));
+    struct mux_post *post = mux_pool_get(&stream->connection->mux->pool, post_bytes(npieces));
     if (!post)
         return NULL;
     memset(post, 0, sizeof *post);
@@ -52,36 +52,42 @@ static struct tcp_post *post_new(struct transport_stream *stream, size_t length,
 
 /* Queues the announcement of a message that has not begun to arrive, and permits it when its
  * sender will need that. */
-static void announce(struct transport_stream *stream, struct tcp_post *post) {
-    struct tcp_connection *connection = stream->connection;
+static void announce(struct transport_stream *stream, struct mux_post *post) {
+    struct mux_connection *connection = stream->connection;
     TAILQ_INSERT_TAIL(&stream->posts, post, link);
     post->counted = true;
     connection->nposts++;
-    tcp_connection_touch(connection);
-    stream->announced++;
-    if (post->length >= TCP_GRANT_FROM ||
+    mux_connection_touch(connection);
+    post->number = stream->announced++;
+    if (post->length >= MUX_GRANT_FROM ||
         (stream->has_request && stream->request_number < stream->announced)) {
         stream->grant = stream->announced;
-        tcp_need(stream, TCP_NEED_CREDIT);
+        mux_need(stream, MUX_NEED_CREDIT);
+    }
+    const struct mux_pipe *pipe = connection->mux->pipe;
+    if (post->posted && pipe->place && post->length >= pipe->place_from &&
+        pipe->place(connection, post, &post->place)) {
+        post->placed = true;
+        mux_need(stream, MUX_NEED_PLACE);
     }
 }
 
-void tcp_expect(struct transport *transport, struct transport_stream *stream, size_t length) {
+void mux_expect(struct transport *transport, struct transport_stream *stream, size_t length) {
     (void)transport;
     if (stream->announced < stream->arriving) {
         stream->announced++; /* it is here, or on its way into memory of ours */
         return;
     }
-    struct tcp_post *post =
-        tcp_usable(stream->connection) ? post_new(stream, length, NULL, 0, NULL) : NULL;
+    struct mux_post *post =
+        mux_usable(stream->connection) ? post_new(stream, length, NULL, 0, NULL) : NULL;
     if (post)
         announce(stream, post);
     else if (!stream->connection->is_broken)
-        tcp_break(stream->connection, ENOMEM, "no memory to announce a message");
+        mux_break(stream->connection, ENOMEM, "no memory to announce a message");
 }
 
 /* Copies a message that came before its receive. */
-static void claim_copy(const struct tcp_message *message, const struct tcp_post *post) {
+static void claim_copy(const struct mux_message *message, const struct mux_post *post) {
     size_t at = 0;
     for (int i = 0; i < post->npieces && at < message->stored; i++) {
         size_t n = message->stored - at;
@@ -93,56 +99,56 @@ static void claim_copy(const struct tcp_message *message, const struct tcp_post 
     }
 }
 
-void tcp_claim(struct transport_stream *stream, struct tcp_message *message,
-               struct tcp_post *post) {
+void mux_claim(struct transport_stream *stream, struct mux_message *message,
+               struct mux_post *post) {
     struct transport_ticket *ticket = post->ticket;
     claim_copy(message, post);
     if (ticket)
         ticket->header = message->header;
-    tcp_taken(stream, message->charge);
-    tcp_message_free(stream, message);
-    tcp_post_free(stream, post);
+    mux_taken(stream, message->charge);
+    mux_message_free(stream, message);
+    mux_post_free(stream, post);
     if (ticket)
         ticket->done(ticket, TRANSPORT_OK);
 }
 
 /* A receive for a message that has begun to arrive already. */
-static enum transport_result claim(struct transport_stream *stream, struct tcp_post *post) {
-    struct tcp_connection *connection = stream->connection;
+static enum transport_result claim(struct transport_stream *stream, struct mux_post *post) {
+    struct mux_connection *connection = stream->connection;
     uint64_t number = stream->announced;
-    struct tcp_message *message;
+    struct mux_message *message;
     TAILQ_FOREACH(message, &stream->arrived, link) {
         if (message->number != number)
             continue;
         stream->announced++;
         TAILQ_REMOVE(&stream->arrived, message, link);
-        tcp_claim(stream, message, post);
+        mux_claim(stream, message, post);
         return TRANSPORT_OK;
     }
     message = connection->message;
     if (connection->in_frame && connection->target == stream && message && !message->claim &&
-        message->number == number && tcp_usable(connection)) {
+        message->number == number && mux_usable(connection)) {
         stream->announced++;
         message->claim = post;
         post->counted = true;
         connection->nposts++;
-        tcp_connection_touch(connection);
+        mux_connection_touch(connection);
         return TRANSPORT_OK;
     }
-    tcp_post_free(stream, post);
+    mux_post_free(stream, post);
     return TRANSPORT_FAILED;
 }
 
-enum transport_result tcp_post_recv(struct transport *transport, struct transport_stream *stream,
+enum transport_result mux_post_recv(struct transport *transport, struct transport_stream *stream,
                                     size_t length, const struct transport_piece *pieces,
                                     int npieces, struct transport_ticket *ticket) {
     (void)transport;
     bool here = stream->announced < stream->arriving;
-    if (npieces > TCP_MAX_PIECES)
+    if (npieces > MUX_MAX_PIECES)
         return TRANSPORT_UNSUPPORTED;
-    if (!here && !tcp_usable(stream->connection))
+    if (!here && !mux_usable(stream->connection))
         return TRANSPORT_FAILED;
-    struct tcp_post *post = post_new(stream, length, pieces, npieces, ticket);
+    struct mux_post *post = post_new(stream, length, pieces, npieces, ticket);
     if (!post)
         return TRANSPORT_FAILED;
     post->posted = true;
@@ -152,13 +158,13 @@ enum transport_result tcp_post_recv(struct transport *transport, struct transpor
     return TRANSPORT_OK;
 }
 
-enum transport_result tcp_peek(struct transport *transport, struct transport_stream *stream,
+enum transport_result mux_peek(struct transport *transport, struct transport_stream *stream,
                                struct transport_arrival *arrival) {
     (void)transport;
-    struct tcp_message *message = TAILQ_FIRST(&stream->arrived);
+    struct mux_message *message = TAILQ_FIRST(&stream->arrived);
     if (!message)
-        return stream->connection->fd < 0 || stream->connection->is_broken ? TRANSPORT_FAILED
-                                                                           : TRANSPORT_AGAIN;
+        return !stream->connection->open || stream->connection->is_broken ? TRANSPORT_FAILED
+                                                                          : TRANSPORT_AGAIN;
     memset(arrival, 0, sizeof *arrival);
     arrival->header = message->header;
     arrival->pieces[0] = (struct transport_piece){message->data, message->stored};
@@ -167,28 +173,28 @@ enum transport_result tcp_peek(struct transport *transport, struct transport_str
     return TRANSPORT_OK;
 }
 
-void tcp_release(struct transport *transport, struct transport_stream *stream,
+void mux_release(struct transport *transport, struct transport_stream *stream,
                  struct transport_arrival *arrival) {
-    struct tcp_message *message = arrival->handle;
+    struct mux_message *message = arrival->handle;
     (void)transport;
     if (stream->announced <= message->number)
         stream->announced = message->number + 1;
     TAILQ_REMOVE(&stream->arrived, message, link);
-    tcp_taken(stream, message->charge);
-    tcp_message_free(stream, message);
+    mux_taken(stream, message->charge);
+    mux_message_free(stream, message);
 }
 
-bool tcp_pending(struct transport *transport, struct transport_stream *stream,
+bool mux_pending(struct transport *transport, struct transport_stream *stream,
                  struct transport_header *header) {
     (void)transport;
-    struct tcp_message *message = TAILQ_FIRST(&stream->arrived);
-    struct tcp_post *post = TAILQ_FIRST(&stream->posts);
+    struct mux_message *message = TAILQ_FIRST(&stream->arrived);
+    struct mux_post *post = TAILQ_FIRST(&stream->posts);
     if (message) {
         *header = message->header;
         return true;
     }
     /* What was only asked for does not come by a broken connection. */
-    if (!stream->has_request || (post && post->posted) || stream->connection->fd < 0 ||
+    if (!stream->has_request || (post && post->posted) || !stream->connection->open ||
         stream->connection->is_broken)
         return false;
     *header = stream->request;

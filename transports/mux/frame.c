@@ -111,7 +111,7 @@ const char *frame_check(struct frame *frame) {
     frame_swap(frame);
     if (frame->version != FRAME_VERSION)
         return "frame of an unknown version";
-    if (frame->type < FRAME_INIT || frame->type > FRAME_BYE)
+    if (frame->type < FRAME_INIT || frame->type > FRAME_STOPPED)
         return "frame of an unknown type";
     if (frame->flags & ~FRAME_FLAGS_KNOWN)
         return "frame with unknown flags";

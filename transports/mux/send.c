@@ -1,5 +1,5 @@
 /* Sending: the queue of a stream, permission, and the batch that a connection writes. */
-#include "tcp.h"
+#include "mux.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -7,47 +7,47 @@
 
 /* -- lists --------------------------------------------------------------------------------- */
 
-void tcp_dirty(struct tcp_connection *connection) {
+void mux_dirty(struct mux_connection *connection) {
     if (connection->in_dirty)
         return;
     connection->in_dirty = true;
-    TAILQ_INSERT_TAIL(&connection->tcp->dirty, connection, dirty_link);
+    TAILQ_INSERT_TAIL(&connection->mux->dirty, connection, dirty_link);
 }
 
-void tcp_need(struct transport_stream *stream, uint8_t need) {
-    struct tcp_connection *connection = stream->connection;
+void mux_need(struct transport_stream *stream, uint8_t need) {
+    struct mux_connection *connection = stream->connection;
     stream->needs |= need;
     if (!stream->in_control) {
         stream->in_control = true;
         TAILQ_INSERT_TAIL(&connection->control, stream, control_link);
     }
-    tcp_dirty(connection);
+    mux_dirty(connection);
 }
 
-void tcp_answer(struct tcp_connection *connection, enum frame_type type,
+void mux_answer(struct mux_connection *connection, enum frame_type type,
                 const struct transport_key *key, uint64_t message) {
     if (connection->nanswers == connection->answers_size) {
         unsigned size = connection->answers_size ? 2 * connection->answers_size : 64;
-        struct tcp_answer *larger =
-            size > TCP_MAX_ANSWERS ? NULL : realloc(connection->answers, size * sizeof *larger);
+        struct mux_answer *larger =
+            size > MUX_MAX_ANSWERS ? NULL : realloc(connection->answers, size * sizeof *larger);
         if (!larger) {
-            tcp_break(connection, EPROTO, "too many frames about unknown streams");
+            mux_break(connection, EPROTO, "too many frames about unknown streams");
             return;
         }
         connection->answers = larger;
         connection->answers_size = size;
     }
-    connection->answers[connection->nanswers++] = (struct tcp_answer){*key, message, type};
-    tcp_dirty(connection);
+    connection->answers[connection->nanswers++] = (struct mux_answer){*key, message, type};
+    mux_dirty(connection);
 }
 
 static void ready_insert(struct transport_stream *stream) {
-    struct tcp_connection *connection = stream->connection;
+    struct mux_connection *connection = stream->connection;
     if (!stream->in_ready) {
         stream->in_ready = true;
         TAILQ_INSERT_TAIL(&connection->ready, stream, ready_link);
     }
-    tcp_dirty(connection);
+    mux_dirty(connection);
 }
 
 static void asking_set(struct transport_stream *stream, bool asking) {
@@ -58,25 +58,25 @@ static void asking_set(struct transport_stream *stream, bool asking) {
         stream->connection->waiting_requests++;
     else
         stream->connection->waiting_requests--;
-    tcp_connection_touch(stream->connection);
+    mux_connection_touch(stream->connection);
 }
 
 static void pool_wait(struct transport_stream *stream, bool wait) {
-    struct tcp_transport *tcp = stream->connection->tcp;
+    struct mux *mux = stream->connection->mux;
     if (stream->wants_pool == wait)
         return;
     stream->wants_pool = wait;
     if (wait) {
-        TAILQ_INSERT_TAIL(&tcp->pool_waiters, stream, pool_link);
-        tcp->npool_waiters++;
+        TAILQ_INSERT_TAIL(&mux->pool_waiters, stream, pool_link);
+        mux->npool_waiters++;
     } else {
-        TAILQ_REMOVE(&tcp->pool_waiters, stream, pool_link);
-        tcp->npool_waiters--;
+        TAILQ_REMOVE(&mux->pool_waiters, stream, pool_link);
+        mux->npool_waiters--;
     }
 }
 
-void tcp_forget_waits(struct transport_stream *stream) {
-    struct tcp_connection *connection = stream->connection;
+void mux_forget_waits(struct transport_stream *stream) {
+    struct mux_connection *connection = stream->connection;
     asking_set(stream, false);
     if (stream->retry) {
         stream->retry = false;
@@ -85,8 +85,8 @@ void tcp_forget_waits(struct transport_stream *stream) {
     pool_wait(stream, false);
 }
 
-void tcp_forget_lists(struct transport_stream *stream) {
-    struct tcp_connection *connection = stream->connection;
+void mux_forget_lists(struct transport_stream *stream) {
+    struct mux_connection *connection = stream->connection;
     if (stream->in_control)
         TAILQ_REMOVE(&connection->control, stream, control_link);
     if (stream->in_ready)
@@ -101,29 +101,29 @@ static void writable(struct transport_stream *stream) {
     if (!stream->wants_writable || stream->state != STREAM_OPEN)
         return;
     stream->wants_writable = false;
-    stream->connection->tcp->host->writable(stream->owner);
+    stream->connection->mux->host->writable(stream->owner);
 }
 
 /* -- permission ---------------------------------------------------------------------------- */
 
 static bool has_credit(const struct transport_stream *stream, uint64_t length) {
-    const struct tcp_connection *connection = stream->connection;
-    if (length > TCP_EAGER_BYTES)
+    const struct mux_connection *connection = stream->connection;
+    if (length > MUX_EAGER_BYTES)
         return false;
     uint64_t out = stream->charged - stream->consumed;
     if (out == 0 && connection->slots_used >= connection->slots)
         return false;
-    return out + tcp_charge(length) <= TCP_SLOT_CHARGE;
+    return out + mux_charge(length) <= MUX_SLOT_CHARGE;
 }
 
 static void take_credit(struct transport_stream *stream, uint64_t length) {
     if (stream->charged == stream->consumed)
         stream->connection->slots_used++;
-    stream->charged += tcp_charge(length);
+    stream->charged += mux_charge(length);
 }
 
-static bool may_go(const struct transport_stream *stream, const struct tcp_outgoing *outgoing) {
-    return outgoing->ready &&
+static bool may_go(const struct transport_stream *stream, const struct mux_outgoing *outgoing) {
+    return outgoing->ready && outgoing->way != MUX_WRITING &&
            (outgoing->charged || outgoing->permitted || stream->next_number < stream->granted ||
             has_credit(stream, outgoing->header.length));
 }
@@ -135,12 +135,89 @@ static void request(struct transport_stream *stream, uint64_t number,
         return;
     stream->requested = number + 1;
     stream->request_header = *header;
-    tcp_need(stream, TCP_NEED_REQUEST);
+    mux_need(stream, MUX_NEED_REQUEST);
 }
 
-void tcp_stream_update(struct transport_stream *stream) {
-    struct tcp_outgoing *head = TAILQ_FIRST(&stream->queue);
-    if (!head || !head->ready || stream->connection->is_broken)
+/* -- places -------------------------------------------------------------------------------- */
+
+static void place_drop(struct transport_stream *stream, struct mux_place_entry *entry) {
+    TAILQ_REMOVE(&stream->places, entry, link);
+    mux_pool_put(&stream->connection->mux->pool, entry, sizeof *entry);
+}
+
+void mux_places_forget(struct transport_stream *stream) {
+    struct mux_place_entry *entry;
+    while ((entry = TAILQ_FIRST(&stream->places)))
+        place_drop(stream, entry);
+}
+
+/* Begins to write those queued messages whose places are known, in order; of several that are being
+ * written each sends its frame when it is the head. */
+static void start_writes(struct transport_stream *stream) {
+    struct mux_connection *connection = stream->connection;
+    const struct mux_pipe *pipe = connection->mux->pipe;
+    struct mux_outgoing *outgoing;
+    struct mux_place_entry *entry;
+    uint64_t number = stream->next_number;
+    TAILQ_FOREACH(outgoing, &stream->queue, link) {
+        while ((entry = TAILQ_FIRST(&stream->places)) && entry->number < number)
+            place_drop(stream, entry);
+        if (!entry)
+            return;
+        if (entry->number == number && !outgoing->reserved && outgoing->way == MUX_BYTES &&
+            outgoing->header.length >= pipe->place_from &&
+            outgoing->header.length <= entry->place.length) {
+            if (pipe->write(connection, outgoing, &entry->place))
+                outgoing->way = MUX_WRITING;
+            place_drop(stream, entry);
+        }
+        number++;
+    }
+}
+
+void mux_place_came(struct transport_stream *stream, const struct frame *frame) {
+    struct mux_place_entry *last = TAILQ_LAST(&stream->places, mux_places), *entry;
+    if (frame->message < stream->next_number || (last && last->number >= frame->message))
+        return; /* the message was begun without it */
+    entry = mux_pool_get(&stream->connection->mux->pool, sizeof *entry);
+    if (!entry)
+        return; /* so it goes by frames */
+    entry->number = frame->message;
+    entry->place = (struct mux_place){
+        .address = frame->total,
+        .length = frame->length,
+        .keys = {(uint32_t)frame->fingerprint, (uint32_t)(frame->fingerprint >> 32)},
+        .generation = (uint32_t)frame->sequence};
+    TAILQ_INSERT_TAIL(&stream->places, entry, link);
+}
+
+void mux_written(struct mux_outgoing *outgoing) {
+    outgoing->way = MUX_WRITTEN;
+    outgoing->write = NULL;
+    outgoing->permitted = true;
+    mux_stream_update(outgoing->stream);
+}
+
+void mux_unwritten(struct mux_outgoing *outgoing) {
+    outgoing->way = MUX_BYTES;
+    outgoing->write = NULL;
+    if (outgoing->stream->connection->open)
+        mux_stream_update(outgoing->stream);
+}
+
+void mux_tell_stopped(struct mux_connection *connection, uint32_t generation) {
+    connection->want_stopped = true;
+    connection->stopped_generation = generation;
+    mux_dirty(connection);
+}
+
+void mux_stream_update(struct transport_stream *stream) {
+    struct mux_outgoing *head = TAILQ_FIRST(&stream->queue);
+    if (!head || stream->connection->is_broken)
+        return;
+    if (!TAILQ_EMPTY(&stream->places))
+        start_writes(stream);
+    if (!head->ready || head->way == MUX_WRITING)
         return;
     if (may_go(stream, head))
         ready_insert(stream);
@@ -148,10 +225,10 @@ void tcp_stream_update(struct transport_stream *stream) {
         request(stream, stream->next_number, &head->header);
 }
 
-void tcp_permission(struct transport_stream *stream, const struct frame *frame) {
-    struct tcp_connection *connection = stream->connection;
+void mux_permission(struct transport_stream *stream, const struct frame *frame) {
+    struct mux_connection *connection = stream->connection;
     if (frame->credit > stream->charged || frame->credit < stream->consumed) {
-        tcp_break(connection, EPROTO, "credit of a stream is impossible");
+        mux_break(connection, EPROTO, "credit of a stream is impossible");
         return;
     }
     if (frame->credit == stream->consumed && frame->grant <= stream->granted)
@@ -162,31 +239,31 @@ void tcp_permission(struct transport_stream *stream, const struct frame *frame) 
     if (frame->grant > stream->granted)
         stream->granted = frame->grant;
     asking_set(stream, false);
-    tcp_stream_update(stream);
-    tcp_check_closed(stream);
+    mux_stream_update(stream);
+    mux_check_closed(stream);
     writable(stream);
 }
 
 /* -- the batch ----------------------------------------------------------------------------- */
 
-static void batch_add(struct tcp_connection *connection, void *data, size_t length) {
+static void batch_add(struct mux_connection *connection, void *data, size_t length) {
     connection->iov[connection->iov_end++] = (struct iovec){data, length};
     connection->batch_bytes += length;
 }
 
 /* Gives back the credit of a message that will not be sent. */
-void tcp_uncharge(struct tcp_outgoing *outgoing) {
+void mux_uncharge(struct mux_outgoing *outgoing) {
     struct transport_stream *stream = outgoing->stream;
     if (!outgoing->charged)
         return;
     outgoing->charged = false;
-    stream->charged -= tcp_charge(outgoing->header.length);
+    stream->charged -= mux_charge(outgoing->header.length);
     if (stream->charged == stream->consumed)
         stream->connection->slots_used--;
 }
 
 /* A frame of the batch; heads that follow each other directly share an iovec. */
-static struct frame *batch_frame(struct tcp_connection *connection, enum frame_type type) {
+static struct frame *batch_frame(struct mux_connection *connection, enum frame_type type) {
     struct frame *frame = &connection->heads[connection->nheads++];
     struct iovec *last = connection->iov_end ? &connection->iov[connection->iov_end - 1] : NULL;
     memset(frame, 0, sizeof *frame);
@@ -202,7 +279,7 @@ static struct frame *batch_frame(struct tcp_connection *connection, enum frame_t
 
 /* Tells the peer all that it should know of a stream. */
 static void report(struct transport_stream *stream, struct frame *frame) {
-    struct tcp_connection *connection = stream->connection;
+    struct mux_connection *connection = stream->connection;
     stream->touched = true;
     frame->key = stream->key;
     frame->credit = stream->taken;
@@ -210,41 +287,67 @@ static void report(struct transport_stream *stream, struct frame *frame) {
     if (stream->got_charge != stream->reported && stream->got_charge == stream->taken)
         connection->slots_bound--;
     stream->reported = stream->taken;
-    stream->needs &= (uint8_t)~TCP_NEED_CREDIT;
+    stream->needs &= (uint8_t)~MUX_NEED_CREDIT;
     if (stream->in_owing) {
         stream->in_owing = false;
         TAILQ_REMOVE(&connection->owing, stream, owing_link);
     }
 }
 
-static void batch_control(struct tcp_connection *connection) {
+/* Tells of the next place that the peer does not know. */
+static void batch_place(struct transport_stream *stream) {
+    struct mux_post *post;
+    TAILQ_FOREACH(post, &stream->posts, link) {
+        if (post->placed && !post->told)
+            break;
+    }
+    if (!post) {
+        stream->needs &= (uint8_t)~MUX_NEED_PLACE;
+        return;
+    }
+    struct frame *frame = batch_frame(stream->connection, FRAME_PLACE);
+    post->told = true;
+    frame->message = post->number;
+    frame->total = post->place.address;
+    frame->length = post->place.length;
+    frame->fingerprint = post->place.keys[0] | (uint64_t)post->place.keys[1] << 32;
+    frame->sequence = post->place.generation;
+    report(stream, frame);
+    frame_seal(frame);
+}
+
+static void batch_control(struct mux_connection *connection) {
     struct transport_stream *stream;
-    while (connection->nheads < TCP_BATCH_FRAMES && (stream = TAILQ_FIRST(&connection->control))) {
-        TAILQ_REMOVE(&connection->control, stream, control_link);
-        stream->in_control = false;
-        if (stream->needs & TCP_NEED_CLOSE) {
+    while (connection->nheads < MUX_BATCH_FRAMES && (stream = TAILQ_FIRST(&connection->control))) {
+        if (stream->needs & MUX_NEED_CLOSE) {
             struct frame *frame = batch_frame(connection, FRAME_CLOSE);
             stream->needs = 0;
             report(stream, frame);
             frame_seal(frame);
             stream->close_sent = true;
-            tcp_check_closed(stream);
-        } else if (stream->needs & TCP_NEED_REQUEST) {
+            mux_check_closed(stream);
+        } else if (stream->needs & MUX_NEED_REQUEST) {
             struct frame *frame = batch_frame(connection, FRAME_REQUEST);
-            stream->needs = 0;
+            stream->needs &= (uint8_t)~MUX_NEED_REQUEST;
             frame_put_header(frame, &stream->request_header);
             frame->message = stream->requested - 1;
             report(stream, frame);
             frame_seal(frame);
-        } else if (stream->needs & TCP_NEED_CREDIT) {
+        } else if (stream->needs & MUX_NEED_PLACE) {
+            batch_place(stream);
+        } else if (stream->needs & MUX_NEED_CREDIT) {
             struct frame *frame = batch_frame(connection, FRAME_CREDIT);
             report(stream, frame);
             frame_seal(frame);
-            tcp_check_closed(stream);
+            mux_check_closed(stream);
+        }
+        if (stream->needs == 0) {
+            TAILQ_REMOVE(&connection->control, stream, control_link);
+            stream->in_control = false;
         }
     }
-    while (connection->nheads < TCP_BATCH_FRAMES && connection->nanswers > 0) {
-        struct tcp_answer *answer = &connection->answers[--connection->nanswers];
+    while (connection->nheads < MUX_BATCH_FRAMES && connection->nanswers > 0) {
+        struct mux_answer *answer = &connection->answers[--connection->nanswers];
         struct frame *frame = batch_frame(connection, answer->type);
         frame->key = answer->key;
         frame->message = answer->message;
@@ -253,8 +356,8 @@ static void batch_control(struct tcp_connection *connection) {
 }
 
 /* Moves the head of a stream's queue into the batch. */
-static void batch_message(struct transport_stream *stream, struct tcp_outgoing *outgoing) {
-    struct tcp_connection *connection = stream->connection;
+static void batch_message(struct transport_stream *stream, struct mux_outgoing *outgoing) {
+    struct mux_connection *connection = stream->connection;
     struct frame *frame = batch_frame(connection, FRAME_DATA);
     bool by_number = outgoing->permitted || (!outgoing->charged && //
                                              stream->next_number < stream->granted);
@@ -263,6 +366,8 @@ static void batch_message(struct transport_stream *stream, struct tcp_outgoing *
             take_credit(stream, outgoing->header.length);
         frame->flags = FRAME_FLAG_EAGER;
     }
+    if (outgoing->way == MUX_WRITTEN)
+        frame->flags |= FRAME_FLAG_WRITTEN;
     TAILQ_REMOVE(&stream->queue, outgoing, link);
     stream->queued--;
     stream->in_batch++;
@@ -271,7 +376,7 @@ static void batch_message(struct transport_stream *stream, struct tcp_outgoing *
     report(stream, frame);
     frame_seal(frame);
     outgoing->iov_first = connection->iov_end;
-    for (int i = 0; i < outgoing->npieces; i++) {
+    for (int i = 0; i < outgoing->npieces && outgoing->way == MUX_BYTES; i++) {
         if (outgoing->pieces[i].length > 0)
             batch_add(connection, outgoing->pieces[i].data, outgoing->pieces[i].length);
     }
@@ -280,54 +385,60 @@ static void batch_message(struct transport_stream *stream, struct tcp_outgoing *
     TAILQ_INSERT_TAIL(&connection->batch, outgoing, link);
 }
 
-static void batch_build(struct tcp_connection *connection) {
+static void batch_build(struct mux_connection *connection) {
     struct transport_stream *stream;
     connection->nheads = connection->iov_next = connection->iov_end = 0;
     connection->batch_sent = connection->batch_bytes = 0;
     if (connection->want_init) {
         struct frame *frame = batch_frame(connection, FRAME_INIT);
         frame->credit = connection->slots_given;
-        frame->total = TCP_SLOT_CHARGE;
+        frame->total = MUX_SLOT_CHARGE;
         frame_seal(frame);
         connection->want_init = false;
     }
     if (!connection->got_init)
         return; /* nobody may use it yet */
+    if (connection->want_stopped && connection->nheads < MUX_BATCH_FRAMES) {
+        struct frame *frame = batch_frame(connection, FRAME_STOPPED);
+        frame->sequence = connection->stopped_generation;
+        frame_seal(frame);
+        connection->want_stopped = false;
+    }
     batch_control(connection);
-    while (connection->nheads < TCP_BATCH_FRAMES && connection->batch_bytes < TCP_BATCH_BYTES &&
+    while (connection->nheads < MUX_BATCH_FRAMES && connection->batch_bytes < MUX_BATCH_BYTES &&
            (stream = TAILQ_FIRST(&connection->ready))) {
-        struct tcp_outgoing *head = TAILQ_FIRST(&stream->queue);
+        struct mux_outgoing *head = TAILQ_FIRST(&stream->queue);
         if (head && may_go(stream, head)) {
-            if (connection->iov_end + 1 + head->npieces > TCP_BATCH_IOVS)
+            if (connection->iov_end + 1 + head->npieces > MUX_BATCH_IOVS)
                 break;
             batch_message(stream, head);
         }
         TAILQ_REMOVE(&connection->ready, stream, ready_link);
         stream->in_ready = false;
-        tcp_stream_update(stream); /* to the end of the round, if there is more */
+        mux_stream_update(stream); /* to the end of the round, if there is more */
     }
-    if (connection->want_bye && connection->nheads < TCP_BATCH_FRAMES &&
+    if (connection->want_bye && connection->nheads < MUX_BATCH_FRAMES &&
         TAILQ_EMPTY(&connection->ready)) {
         frame_seal(batch_frame(connection, FRAME_BYE));
         connection->want_bye = false;
     }
 }
 
-bool tcp_has_output(const struct tcp_connection *connection) {
-    if (connection->fd < 0 || connection->is_broken || connection->write_error)
+bool mux_has_output(const struct mux_connection *connection) {
+    if (!connection->open || connection->is_broken || connection->write_error)
         return false;
     if (connection->iov_next < connection->iov_end || connection->want_init)
         return true;
     return connection->got_init &&
            (!TAILQ_EMPTY(&connection->control) || !TAILQ_EMPTY(&connection->ready) ||
-            connection->nanswers > 0 || connection->want_bye);
+            connection->nanswers > 0 || connection->want_bye || connection->want_stopped);
 }
 
-static void pool_returned(struct tcp_transport *tcp) {
+static void pool_returned(struct mux *mux) {
     struct transport_stream *stream;
     /* Those that find too little again queue at the end: each is asked once. */
-    for (unsigned n = tcp->npool_waiters; n > 0; n--) {
-        stream = TAILQ_FIRST(&tcp->pool_waiters);
+    for (unsigned n = mux->npool_waiters; n > 0; n--) {
+        stream = TAILQ_FIRST(&mux->pool_waiters);
         if (!stream)
             return;
         pool_wait(stream, false);
@@ -335,43 +446,43 @@ static void pool_returned(struct tcp_transport *tcp) {
     }
 }
 
-void tcp_outgoing_free(struct tcp_outgoing *outgoing) {
-    struct tcp_transport *tcp = outgoing->stream->connection->tcp;
+void mux_outgoing_free(struct mux_outgoing *outgoing) {
+    struct mux *mux = outgoing->stream->connection->mux;
     size_t bytes = sizeof *outgoing + (size_t)outgoing->npieces * sizeof outgoing->pieces[0];
     if (outgoing->reserved) {
-        tcp->reserved_bytes -= outgoing->header.length;
+        mux->reserved_bytes -= outgoing->header.length;
         outgoing->stream->reserved--;
-        tcp_pool_put(&tcp->pool, outgoing->slot, outgoing->header.length);
+        mux_pool_put(&mux->pool, outgoing->slot, outgoing->header.length);
     }
     if (outgoing->rest)
-        tcp_pool_put(&tcp->pool, outgoing->rest, outgoing->rest_bytes);
-    tcp_pool_put(&tcp->pool, outgoing, bytes);
+        mux_pool_put(&mux->pool, outgoing->rest, outgoing->rest_bytes);
+    mux_pool_put(&mux->pool, outgoing, bytes);
 }
 
-/* The socket took all of it. */
-static void outgoing_sent(struct tcp_connection *connection, struct tcp_outgoing *outgoing) {
-    struct tcp_transport *tcp = connection->tcp;
+/* The pipe took all of it. */
+static void outgoing_sent(struct mux_connection *connection, struct mux_outgoing *outgoing) {
+    struct mux *mux = connection->mux;
     struct transport_stream *stream = outgoing->stream;
     struct transport_ticket *ticket = outgoing->ticket;
     bool reserved = outgoing->reserved;
     TAILQ_REMOVE(&connection->batch, outgoing, link);
     stream->in_batch--;
-    tcp->base.counters.messages_sent++;
-    tcp->base.counters.bytes_sent += outgoing->header.length;
-    tcp->events++;
-    tcp_outgoing_free(outgoing);
+    mux->base.counters.messages_sent++;
+    mux->base.counters.bytes_sent += outgoing->header.length;
+    mux->events++;
+    mux_outgoing_free(outgoing);
     if (ticket)
         ticket->done(ticket, TRANSPORT_OK);
-    if (reserved && !TAILQ_EMPTY(&tcp->pool_waiters))
-        pool_returned(tcp);
+    if (reserved && !TAILQ_EMPTY(&mux->pool_waiters))
+        pool_returned(mux);
     if (TAILQ_EMPTY(&stream->queue))
         writable(stream);
 }
 
-static void batch_advance(struct tcp_connection *connection, size_t bytes) {
-    struct tcp_outgoing *outgoing;
+static void batch_advance(struct mux_connection *connection, size_t bytes) {
+    struct mux_outgoing *outgoing;
     connection->batch_sent += bytes;
-    connection->tcp->base.counters.wire_bytes_sent += bytes;
+    connection->mux->base.counters.wire_bytes_sent += bytes;
     while (connection->iov_next < connection->iov_end) {
         struct iovec *iov = &connection->iov[connection->iov_next];
         if (bytes < iov->iov_len) {
@@ -386,43 +497,40 @@ static void batch_advance(struct tcp_connection *connection, size_t bytes) {
         outgoing_sent(connection, outgoing);
 }
 
-void tcp_flush(struct tcp_connection *connection) {
+void mux_flush(struct mux_connection *connection) {
     if (connection->flushing)
         return; /* the loop further up goes on */
     connection->flushing = true;
-    while (tcp_has_output(connection)) {
+    while (mux_has_output(connection)) {
         if (connection->iov_next == connection->iov_end)
             batch_build(connection);
         if (connection->iov_next == connection->iov_end)
             break;
-        struct msghdr message = {
-            .msg_iov = &connection->iov[connection->iov_next],
-            .msg_iovlen = (size_t)(connection->iov_end - connection->iov_next),
-        };
         uint64_t left = connection->batch_bytes - connection->batch_sent;
-        ssize_t n = sendmsg(connection->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n = connection->mux->pipe->send(connection, &connection->iov[connection->iov_next],
+                                                connection->iov_end - connection->iov_next);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
             if (errno != EAGAIN && errno != EWOULDBLOCK) {
                 /* What the peer sent before it went is read first; then this is reported. */
                 connection->write_error = errno;
-                connection->tcp->something_broke = true;
+                connection->mux->something_broke = true;
             }
             break;
         }
         batch_advance(connection, (size_t)n);
         if ((uint64_t)n < left)
-            break; /* the socket is full */
+            break; /* the pipe is full */
     }
     connection->flushing = false;
-    if (tcp_has_output(connection))
-        tcp_dirty(connection);
+    if (mux_has_output(connection))
+        mux_dirty(connection);
 }
 
-void tcp_batch_detach(struct transport_stream *stream) {
-    struct tcp_connection *connection = stream->connection;
-    struct tcp_outgoing *outgoing;
+void mux_batch_detach(struct transport_stream *stream) {
+    struct mux_connection *connection = stream->connection;
+    struct mux_outgoing *outgoing;
     if (stream->in_batch == 0)
         return;
     TAILQ_FOREACH(outgoing, &connection->batch, link) {
@@ -437,9 +545,9 @@ void tcp_batch_detach(struct transport_stream *stream) {
             bytes += connection->iov[i].iov_len;
         if (bytes == 0 || outgoing->rest)
             continue;
-        outgoing->rest = tcp_pool_get(&connection->tcp->pool, bytes);
+        outgoing->rest = mux_pool_get(&connection->mux->pool, bytes);
         if (!outgoing->rest) {
-            tcp_break(connection, ENOMEM, "no memory to finish a message that was given up");
+            mux_break(connection, ENOMEM, "no memory to finish a message that was given up");
             return;
         }
         outgoing->rest_bytes = bytes;
@@ -454,14 +562,14 @@ void tcp_batch_detach(struct transport_stream *stream) {
     }
 }
 
-void tcp_batch_drop(struct tcp_connection *connection) {
-    struct tcp_outgoing *outgoing;
+void mux_batch_drop(struct mux_connection *connection) {
+    struct mux_outgoing *outgoing;
     connection->iov_next = connection->iov_end = 0;
     while ((outgoing = TAILQ_FIRST(&connection->batch))) {
         struct transport_ticket *ticket = outgoing->ticket;
         TAILQ_REMOVE(&connection->batch, outgoing, link);
         outgoing->stream->in_batch--;
-        tcp_outgoing_free(outgoing);
+        mux_outgoing_free(outgoing);
         if (ticket)
             ticket->done(ticket, TRANSPORT_FAILED);
     }
@@ -469,11 +577,11 @@ void tcp_batch_drop(struct tcp_connection *connection) {
 
 /* -- the contract's functions -------------------------------------------------------------- */
 
-static struct tcp_outgoing *outgoing_new(struct transport_stream *stream,
+static struct mux_outgoing *outgoing_new(struct transport_stream *stream,
                                          const struct transport_header *header, int npieces) {
-    struct tcp_transport *tcp = stream->connection->tcp;
-    size_t bytes = sizeof(struct tcp_outgoing) + (size_t)npieces * sizeof(struct transport_piece);
-    struct tcp_outgoing *outgoing = tcp_pool_get(&tcp->pool, bytes);
+    struct mux *mux = stream->connection->mux;
+    size_t bytes = sizeof(struct mux_outgoing) + (size_t)npieces * sizeof(struct transport_piece);
+    struct mux_outgoing *outgoing = mux_pool_get(&mux->pool, bytes);
     if (!outgoing)
         return NULL;
     memset(outgoing, 0, sizeof *outgoing);
@@ -483,13 +591,13 @@ static struct tcp_outgoing *outgoing_new(struct transport_stream *stream,
     return outgoing;
 }
 
-static void enqueue(struct transport_stream *stream, struct tcp_outgoing *outgoing) {
-    struct tcp_connection *connection = stream->connection;
+static void enqueue(struct transport_stream *stream, struct mux_outgoing *outgoing) {
+    struct mux_connection *connection = stream->connection;
     TAILQ_INSERT_TAIL(&stream->queue, outgoing, link);
     stream->queued++;
-    tcp_stream_update(stream);
-    if (!connection->tcp->in_progress)
-        tcp_flush(connection);
+    mux_stream_update(stream);
+    if (!connection->mux->in_progress)
+        mux_flush(connection);
 }
 
 /* Whether reserve may hand out a slot for the next message; *permitted says by what right. */
@@ -498,20 +606,20 @@ static bool reserve_allowed(const struct transport_stream *stream, uint64_t leng
     *permitted = stream->next_number + stream->queued < stream->granted;
     if (*permitted)
         return true;
-    struct tcp_outgoing *tail = TAILQ_LAST(&stream->queue, tcp_outgoings);
+    struct mux_outgoing *tail = TAILQ_LAST(&stream->queue, mux_outgoings);
     if (tail && !tail->charged && !tail->permitted)
         return false; /* posts that wait go first */
     return has_credit(stream, length);
 }
 
-enum transport_result tcp_reserve(struct transport *transport, struct transport_stream *stream,
+enum transport_result mux_reserve(struct transport *transport, struct transport_stream *stream,
                                   const struct transport_header *header,
                                   struct transport_slot *slot) {
-    struct tcp_transport *tcp = tcp_of(transport);
+    struct mux *mux = mux_of(transport);
     bool permitted;
-    if (!tcp_usable(stream->connection))
+    if (!mux_usable(stream->connection))
         return TRANSPORT_FAILED;
-    if (header->length > TCP_RESERVE_MAX)
+    if (header->length > MUX_RESERVE_MAX)
         return TRANSPORT_UNSUPPORTED;
     if (!reserve_allowed(stream, header->length, &permitted)) {
         stream->wants_writable = true;
@@ -521,18 +629,18 @@ enum transport_result tcp_reserve(struct transport *transport, struct transport_
     }
     /* A stream that has no slot gets one whatever others hold: a peer that reads slowly must not
      * hinder what goes elsewhere. */
-    if (stream->reserved > 0 && tcp->reserved_bytes + header->length > TCP_RESERVE_POOL) {
+    if (stream->reserved > 0 && mux->reserved_bytes + header->length > MUX_RESERVE_POOL) {
         stream->wants_writable = true;
         pool_wait(stream, true);
         return TRANSPORT_AGAIN;
     }
-    struct tcp_outgoing *outgoing = outgoing_new(stream, header, 1);
-    char *memory = tcp_pool_get(&tcp->pool, header->length);
+    struct mux_outgoing *outgoing = outgoing_new(stream, header, 1);
+    char *memory = mux_pool_get(&mux->pool, header->length);
     if (!outgoing || !memory) {
         if (outgoing)
-            tcp_outgoing_free(outgoing);
+            mux_outgoing_free(outgoing);
         if (memory)
-            tcp_pool_put(&tcp->pool, memory, header->length);
+            mux_pool_put(&mux->pool, memory, header->length);
         return TRANSPORT_FAILED;
     }
     outgoing->reserved = true;
@@ -542,7 +650,7 @@ enum transport_result tcp_reserve(struct transport *transport, struct transport_
     outgoing->charged = !permitted;
     if (!permitted)
         take_credit(stream, header->length);
-    tcp->reserved_bytes += header->length;
+    mux->reserved_bytes += header->length;
     stream->reserved++;
     TAILQ_INSERT_TAIL(&stream->queue, outgoing, link);
     stream->queued++;
@@ -550,26 +658,26 @@ enum transport_result tcp_reserve(struct transport *transport, struct transport_
     return TRANSPORT_OK;
 }
 
-void tcp_commit(struct transport *transport, struct transport_stream *stream,
+void mux_commit(struct transport *transport, struct transport_stream *stream,
                 struct transport_slot *slot) {
-    struct tcp_outgoing *outgoing = slot->handle;
+    struct mux_outgoing *outgoing = slot->handle;
     (void)transport;
     outgoing->ready = true;
-    tcp_stream_update(stream);
-    if (!stream->connection->tcp->in_progress)
-        tcp_flush(stream->connection);
+    mux_stream_update(stream);
+    if (!stream->connection->mux->in_progress)
+        mux_flush(stream->connection);
 }
 
-enum transport_result tcp_post_send(struct transport *transport, struct transport_stream *stream,
+enum transport_result mux_post_send(struct transport *transport, struct transport_stream *stream,
                                     const struct transport_header *header,
                                     const struct transport_piece *pieces, int npieces,
                                     struct transport_ticket *ticket) {
     (void)transport;
-    if (!tcp_usable(stream->connection))
+    if (!mux_usable(stream->connection))
         return TRANSPORT_FAILED;
-    if (npieces > TCP_MAX_PIECES || header->length > TCP_MAX_MESSAGE)
+    if (npieces > MUX_MAX_PIECES || header->length > MUX_MAX_MESSAGE)
         return TRANSPORT_UNSUPPORTED;
-    struct tcp_outgoing *outgoing = outgoing_new(stream, header, npieces);
+    struct mux_outgoing *outgoing = outgoing_new(stream, header, npieces);
     if (!outgoing)
         return TRANSPORT_FAILED;
     if (npieces > 0)

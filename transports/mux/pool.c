@@ -1,7 +1,7 @@
 /* Memory for messages, slots and records: free lists by powers of two, last in first out so that
  * what comes back is warm in the cache. A little slack per class keeps a payload of exactly a
  * power of two, with its record, in the class of that power. */
-#include "tcp.h"
+#include "mux.h"
 
 #include <stdlib.h>
 
@@ -11,8 +11,8 @@
 /* Free memory kept for reuse; more is given back to the system. */
 #define POOL_KEEP ((size_t)8 << 20)
 
-struct tcp_pool_entry {
-    struct tcp_pool_entry *next;
+struct mux_pool_entry {
+    struct mux_pool_entry *next;
 };
 
 static int class_of(size_t bytes, size_t *size) {
@@ -26,12 +26,12 @@ static int class_of(size_t bytes, size_t *size) {
     return class;
 }
 
-void *tcp_pool_get(struct tcp_pool *pool, size_t bytes) {
+void *mux_pool_get(struct mux_pool *pool, size_t bytes) {
     size_t size;
     int class = class_of(bytes, &size);
     if (class >= POOL_CLASSES)
         return NULL;
-    struct tcp_pool_entry *entry = pool->free[class];
+    struct mux_pool_entry *entry = pool->free[class];
     if (!entry)
         return aligned_alloc(64, size);
     pool->free[class] = entry->next;
@@ -39,22 +39,22 @@ void *tcp_pool_get(struct tcp_pool *pool, size_t bytes) {
     return entry;
 }
 
-void tcp_pool_put(struct tcp_pool *pool, void *memory, size_t bytes) {
+void mux_pool_put(struct mux_pool *pool, void *memory, size_t bytes) {
     size_t size;
     int class = class_of(bytes, &size);
     if (pool->cached + size > POOL_KEEP) {
         free(memory);
         return;
     }
-    struct tcp_pool_entry *entry = memory;
+    struct mux_pool_entry *entry = memory;
     entry->next = pool->free[class];
     pool->free[class] = entry;
     pool->cached += size;
 }
 
-void tcp_pool_clear(struct tcp_pool *pool) {
+void mux_pool_clear(struct mux_pool *pool) {
     for (int class = 0; class < POOL_CLASSES; class ++) {
-        struct tcp_pool_entry *entry;
+        struct mux_pool_entry *entry;
         while ((entry = pool->free[class])) {
             pool->free[class] = entry->next;
             free(entry);

@@ -1,5 +1,5 @@
 /* Input of a connection: reading, taking frames apart, and putting payload where it belongs. */
-#include "tcp.h"
+#include "mux.h"
 
 #include <errno.h>
 #include <string.h>
@@ -7,37 +7,41 @@
 /* -- frames -------------------------------------------------------------------------------- */
 
 /* Whether a message that begins has permission; NULL, or what is wrong. */
-static const char *check_data(struct tcp_connection *connection, struct transport_stream *stream) {
+static const char *check_data(struct mux_connection *connection, struct transport_stream *stream) {
     const struct frame *frame = &connection->frame;
-    if (frame->length > TCP_MAX_MESSAGE)
+    if (frame->length > MUX_MAX_MESSAGE)
         return "message is too long";
     if (frame->message != stream->arriving)
         return "message out of order";
+    const struct mux_post *post = TAILQ_FIRST(&stream->posts);
+    if (frame->flags & FRAME_FLAG_WRITTEN && stream->state != STREAM_CLOSED &&
+        (!post || !post->told || frame->length > post->length))
+        return "message without a place was written";
     if (!(frame->flags & FRAME_FLAG_EAGER))
         return frame->message < stream->grant ? NULL : "message without permission";
-    if (frame->length > TCP_EAGER_BYTES)
+    if (frame->length > MUX_EAGER_BYTES)
         return "eager message is too long";
     if (stream->got_charge == stream->reported) {
         if (connection->slots_bound >= connection->slots_given)
             return "more streams than slots";
         connection->slots_bound++;
     }
-    stream->got_charge += tcp_charge(frame->length);
-    if (stream->got_charge - stream->reported > TCP_SLOT_CHARGE)
+    stream->got_charge += mux_charge(frame->length);
+    if (stream->got_charge - stream->reported > MUX_SLOT_CHARGE)
         return "message without credit";
     return NULL;
 }
 
 /* Memory of our own for a message that nobody posted a receive for. */
-static bool begin_message(struct tcp_connection *connection, size_t stored) {
+static bool begin_message(struct mux_connection *connection, size_t stored) {
     const struct frame *frame = &connection->frame;
-    struct tcp_message *message =
-        tcp_pool_get(&connection->tcp->pool, sizeof(struct tcp_message) + stored);
+    struct mux_message *message =
+        mux_pool_get(&connection->mux->pool, sizeof(struct mux_message) + stored);
     if (!message)
         return false;
     frame_get_header(frame, &message->header);
     message->number = frame->message;
-    message->charge = frame->flags & FRAME_FLAG_EAGER ? tcp_charge(frame->length) : 0;
+    message->charge = frame->flags & FRAME_FLAG_EAGER ? mux_charge(frame->length) : 0;
     message->claim = NULL;
     message->stored = stored;
     connection->message = message;
@@ -46,14 +50,14 @@ static bool begin_message(struct tcp_connection *connection, size_t stored) {
     return true;
 }
 
-static void begin_data(struct tcp_connection *connection, struct transport_stream *stream) {
+static void begin_data(struct mux_connection *connection, struct transport_stream *stream) {
     const struct frame *frame = &connection->frame;
     const char *wrong = check_data(connection, stream);
     if (wrong) {
-        tcp_break(connection, EPROTO, "%s", wrong);
+        mux_break(connection, EPROTO, "%s", wrong);
         return;
     }
-    struct tcp_post *post = TAILQ_FIRST(&stream->posts);
+    struct mux_post *post = TAILQ_FIRST(&stream->posts);
     stream->arriving++;
     if (stream->has_request && stream->request_number < stream->arriving)
         stream->has_request = false;
@@ -61,10 +65,10 @@ static void begin_data(struct tcp_connection *connection, struct transport_strea
     connection->post = post;
     connection->message = NULL;
     connection->drop = stream->state == STREAM_CLOSED;
-    connection->left_bytes = frame->length;
+    connection->left_bytes = frame->flags & FRAME_FLAG_WRITTEN ? 0 : frame->length;
     connection->npieces = connection->piece = 0;
     connection->piece_done = 0;
-    connection->was_large = frame->length >= TCP_LARGE;
+    connection->was_large = frame->length >= MUX_LARGE;
     if (post) {
         TAILQ_REMOVE(&stream->posts, post, link);
         connection->drop |= post->dropped;
@@ -81,38 +85,38 @@ static void begin_data(struct tcp_connection *connection, struct transport_strea
     /* Of a message much longer than announced the engine needs no more than the header. An
      * announcement of 0 says that the length is not known. */
     size_t stored = frame->length;
-    size_t room = post && post->length == 0 ? TCP_MAX_MESSAGE : TCP_PREFERRED_SLICE;
+    size_t room = post && post->length == 0 ? MUX_MAX_MESSAGE : MUX_PREFERRED_SLICE;
     if (post && post->length > room)
         room = post->length;
     if (!begin_message(connection, stored < room ? stored : room))
-        tcp_break(connection, ENOMEM, "no memory for a message of %zu bytes", stored);
+        mux_break(connection, ENOMEM, "no memory for a message of %zu bytes", stored);
 }
 
-static void data_finished(struct tcp_connection *connection) {
-    struct tcp_transport *tcp = connection->tcp;
+static void data_finished(struct mux_connection *connection) {
+    struct mux *mux = connection->mux;
     struct transport_stream *stream = connection->target;
-    struct tcp_message *message = connection->message;
-    struct tcp_post *post = connection->post;
+    struct mux_message *message = connection->message;
+    struct mux_post *post = connection->post;
     struct transport_header header;
     uint32_t charge =
-        connection->frame.flags & FRAME_FLAG_EAGER ? tcp_charge(connection->frame.length) : 0;
+        connection->frame.flags & FRAME_FLAG_EAGER ? mux_charge(connection->frame.length) : 0;
     connection->post = NULL;
     connection->message = NULL;
-    tcp->events++;
-    tcp->base.counters.messages_received++;
-    tcp->base.counters.bytes_received += connection->frame.length;
+    mux->events++;
+    mux->base.counters.messages_received++;
+    mux->base.counters.bytes_received += connection->frame.length;
     frame_get_header(&connection->frame, &header);
     if (connection->drop || (post && post->posted)) {
         struct transport_ticket *ticket = !connection->drop ? post->ticket : NULL;
-        tcp_taken(stream, charge);
+        mux_taken(stream, charge);
         if (connection->drop && charge)
-            tcp_need(stream, TCP_NEED_CREDIT); /* nobody will send anything back */
+            mux_need(stream, MUX_NEED_CREDIT); /* nobody will send anything back */
         if (message && message->claim)
-            tcp_post_free(stream, message->claim);
+            mux_post_free(stream, message->claim);
         if (message)
-            tcp_message_free(stream, message);
+            mux_message_free(stream, message);
         if (post)
-            tcp_post_free(stream, post);
+            mux_post_free(stream, post);
         if (ticket) {
             ticket->header = header;
             ticket->done(ticket, TRANSPORT_OK);
@@ -120,36 +124,36 @@ static void data_finished(struct tcp_connection *connection) {
         return;
     }
     if (post)
-        tcp_post_free(stream, post);
+        mux_post_free(stream, post);
     if (message->claim) {
-        tcp_claim(stream, message, message->claim);
+        mux_claim(stream, message, message->claim);
         return;
     }
     TAILQ_INSERT_TAIL(&stream->arrived, message, link);
     if (stream->state == STREAM_OPEN)
-        tcp->host->arrived(stream->owner);
+        mux->host->arrived(stream->owner);
 }
 
 /* A stream that is not open here keeps its request in a bounded table; beyond it the sender is
  * told to ask again. */
-static bool request_fits(struct tcp_connection *connection, struct transport_stream *stream) {
+static bool request_fits(struct mux_connection *connection, struct transport_stream *stream) {
     if (stream) {
         if (stream->state != STREAM_UNOPENED || stream->counted_request)
             return true;
-        if (connection->requests < TCP_MAX_REQUESTS) {
+        if (connection->requests < MUX_MAX_REQUESTS) {
             stream->counted_request = true;
             connection->requests++;
             return true;
         }
     }
-    tcp_answer(connection, FRAME_RETRY, &connection->frame.key, connection->frame.message);
+    mux_answer(connection, FRAME_RETRY, &connection->frame.key, connection->frame.message);
     return false;
 }
 
-static void request_came(struct tcp_connection *connection, struct transport_stream *stream) {
+static void request_came(struct mux_connection *connection, struct transport_stream *stream) {
     const struct frame *frame = &connection->frame;
     struct transport_stream *owing;
-    TAILQ_FOREACH(owing, &connection->owing, owing_link) tcp_need(owing, TCP_NEED_CREDIT);
+    TAILQ_FOREACH(owing, &connection->owing, owing_link) mux_need(owing, MUX_NEED_CREDIT);
     if (!request_fits(connection, stream) || frame->message < stream->arriving)
         return;
     if (stream->state == STREAM_CLOSED)
@@ -159,58 +163,64 @@ static void request_came(struct tcp_connection *connection, struct transport_str
     frame_get_header(frame, &stream->request);
     if (frame->message < stream->announced) {
         stream->grant = stream->announced;
-        tcp_need(stream, TCP_NEED_CREDIT);
+        mux_need(stream, MUX_NEED_CREDIT);
     }
-    connection->tcp->events++;
+    connection->mux->events++;
     if (stream->state == STREAM_OPEN)
-        connection->tcp->host->arrived(stream->owner);
+        connection->mux->host->arrived(stream->owner);
 }
 
-static void retry_came(struct tcp_connection *connection, struct transport_stream *stream) {
+static void retry_came(struct mux_connection *connection, struct transport_stream *stream) {
     if (!stream || stream->requested != connection->frame.message + 1 || stream->retry)
         return;
     stream->retry = true;
     connection->retry_streams++;
-    tcp_retry_later(connection);
+    mux_retry_later(connection);
 }
 
 /* Handles a frame of a stream; `stream` may be unknown when it only tells something. */
-static void stream_frame(struct tcp_connection *connection) {
+static void stream_frame(struct mux_connection *connection) {
     const struct frame *frame = &connection->frame;
     bool data = frame->type == FRAME_DATA;
     bool create = data || (frame->type != FRAME_CLOSE && frame->type != FRAME_RETRY &&
-                           connection->unopened < TCP_MAX_UNOPENED);
-    struct transport_stream *stream = tcp_stream_find(connection, &frame->key, create);
+                           connection->unopened < MUX_MAX_UNOPENED);
+    struct transport_stream *stream = mux_stream_find(connection, &frame->key, create);
     if (!stream && (data || create)) {
-        tcp_break(connection, ENOMEM, "no memory for a stream");
+        mux_break(connection, ENOMEM, "no memory for a stream");
         return;
     }
+    if (stream && frame->type == FRAME_PLACE)
+        mux_place_came(stream, frame);
     if (stream && frame->type != FRAME_RETRY &&
         !(frame->type == FRAME_CLOSE && frame->message == 1)) {
         stream->touched = true;
-        tcp_permission(stream, frame);
+        mux_permission(stream, frame);
     }
     if (connection->is_broken)
         return;
     if (data)
         begin_data(connection, stream);
+    else if (stream && frame->type == FRAME_PLACE)
+        mux_stream_update(stream);
     else if (frame->type == FRAME_REQUEST)
         request_came(connection, stream);
     else if (frame->type == FRAME_RETRY)
         retry_came(connection, stream);
     else if (frame->type == FRAME_CLOSE)
-        tcp_close_came(connection, stream);
+        mux_close_came(connection, stream);
 }
 
-static void frame_begin(struct tcp_connection *connection) {
+static void frame_begin(struct mux_connection *connection) {
     struct frame *frame = &connection->frame;
     const char *wrong = frame_check(frame);
     if (!wrong && connection->got_init == (frame->type == FRAME_INIT))
         wrong = "first frame expected once, and first";
     if (!wrong && connection->left)
         wrong = "frame after the last one";
+    if (!wrong && frame->type > FRAME_BYE && !connection->mux->pipe->write)
+        wrong = "frame of an unknown type";
     if (wrong) {
-        tcp_break(connection, EPROTO, "%s", wrong);
+        mux_break(connection, EPROTO, "%s", wrong);
         return;
     }
     connection->target = NULL;
@@ -218,32 +228,19 @@ static void frame_begin(struct tcp_connection *connection) {
     connection->skip_bytes = frame->trailer;
     connection->in_frame = true;
     if (frame->type == FRAME_INIT)
-        tcp_init_came(connection, frame);
+        mux_init_came(connection, frame);
     else if (frame->type == FRAME_BYE)
         connection->left = true;
+    else if (frame->type == FRAME_STOPPED)
+        connection->mux->pipe->stopped(connection, (uint32_t)frame->sequence);
     else
         stream_frame(connection);
 }
 
 /* -- bytes --------------------------------------------------------------------------------- */
 
-/* Notes that n bytes of payload were put into the target's pieces. */
-static void pieces_advance(struct tcp_connection *connection, size_t n) {
-    connection->left_bytes -= n;
-    while (n > 0) {
-        size_t room = connection->pieces[connection->piece].length - connection->piece_done;
-        if (n < room) {
-            connection->piece_done += n;
-            return;
-        }
-        n -= room;
-        connection->piece++;
-        connection->piece_done = 0;
-    }
-}
-
-/* Takes payload from the read buffer; what has no place is dropped. */
-static size_t payload_take(struct tcp_connection *connection, const char *data, size_t bytes) {
+/* Takes payload from what came; what has no target is dropped. */
+static size_t payload_take(struct mux_connection *connection, const char *data, size_t bytes) {
     size_t taken = bytes < connection->left_bytes ? bytes : (size_t)connection->left_bytes;
     size_t left = taken;
     while (left > 0 && connection->piece < connection->npieces) {
@@ -266,19 +263,21 @@ static size_t payload_take(struct tcp_connection *connection, const char *data, 
     return taken;
 }
 
-static void parse(struct tcp_connection *connection, const char *data, size_t bytes) {
+void mux_input(struct mux_connection *connection, const char *data, size_t bytes) {
+    connection->mux->base.counters.wire_bytes_received += bytes;
     for (;;) {
         if (connection->is_broken)
             return;
         if (!connection->in_frame) {
-            if (bytes < sizeof(struct frame)) {
-                memcpy(connection->partial, data, bytes);
-                connection->npartial = bytes;
+            size_t n = sizeof(struct frame) - connection->npartial;
+            n = bytes < n ? bytes : n;
+            memcpy((char *)&connection->frame + connection->npartial, data, n);
+            connection->npartial += n;
+            data += n;
+            bytes -= n;
+            if (connection->npartial < sizeof(struct frame))
                 return;
-            }
-            memcpy(&connection->frame, data, sizeof(struct frame));
-            data += sizeof(struct frame);
-            bytes -= sizeof(struct frame);
+            connection->npartial = 0;
             frame_begin(connection);
             continue;
         }
@@ -300,53 +299,32 @@ static void parse(struct tcp_connection *connection, const char *data, size_t by
     }
 }
 
-/* One read: the rest of a payload straight to its place, and behind it whatever else came. Returns
- * false when the socket is empty for now. */
-static bool read_once(struct tcp_connection *connection) {
-    struct tcp_transport *tcp = connection->tcp;
-    struct iovec iov[TCP_MAX_PIECES + 1];
-    size_t direct = 0, prefix = connection->npartial;
+size_t mux_targets(const struct mux_connection *connection, struct iovec *iov, int *count) {
+    size_t bytes = 0;
     int n = 0;
     for (int i = connection->piece; connection->in_frame && i < connection->npieces; i++) {
         size_t skip = i == connection->piece ? connection->piece_done : 0;
         size_t length = connection->pieces[i].length - skip;
-        if (length > connection->left_bytes - direct)
-            length = (size_t)(connection->left_bytes - direct);
+        if (length > connection->left_bytes - bytes)
+            length = (size_t)(connection->left_bytes - bytes);
         if (length > 0)
             iov[n++] = (struct iovec){(char *)connection->pieces[i].data + skip, length};
-        direct += length;
+        bytes += length;
     }
-    size_t ahead = TCP_READ_BUFFER - prefix;
-    if (connection->was_large && (direct > 0 || !connection->in_frame))
-        ahead = sizeof(struct frame) - prefix;
-    iov[n++] = (struct iovec){tcp->read_buffer + prefix, ahead};
-    struct msghdr message = {.msg_iov = iov, .msg_iovlen = (size_t)n};
-    ssize_t got;
-    do
-        got = recvmsg(connection->fd, &message, MSG_DONTWAIT);
-    while (got < 0 && errno == EINTR);
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-        return false;
-    if (got <= 0) {
-        int error = got < 0 ? errno : 0;
-        tcp_break(connection, error, "%s",
-                  error ? strerror(error) : "the connection was closed by the other side");
-        return false;
-    }
-    tcp->base.counters.wire_bytes_received += (size_t)got;
-    size_t placed = (size_t)got < direct ? (size_t)got : direct;
-    pieces_advance(connection, placed);
-    if ((size_t)got > placed || connection->in_frame) {
-        memcpy(tcp->read_buffer, connection->partial, prefix);
-        connection->npartial = 0;
-        parse(connection, tcp->read_buffer, (size_t)got - placed + prefix);
-    }
-    return (size_t)got == direct + ahead;
+    *count = n;
+    return bytes;
 }
 
-void tcp_receive(struct tcp_connection *connection) {
-    while (connection->fd >= 0 && !connection->is_broken && read_once(connection)) {
-        if (connection->tcp->events >= connection->tcp->budget)
-            break;
+void mux_placed(struct mux_connection *connection, size_t bytes) {
+    connection->left_bytes -= bytes;
+    while (bytes > 0) {
+        size_t room = connection->pieces[connection->piece].length - connection->piece_done;
+        if (bytes < room) {
+            connection->piece_done += bytes;
+            return;
+        }
+        bytes -= room;
+        connection->piece++;
+        connection->piece_done = 0;
     }
 }
