@@ -46,6 +46,15 @@ ROTA_API rota_status rota_op_create_pre_mul_sum(const void *scalar, rota_dtype d
 /* Frees an operator of the communicator. Errors: ROTA_ERR_ARGUMENT when it has no such one. */
 ROTA_API rota_status rota_op_free(rota_op op, rota_comm *comm);
 
+/* right_inout[i] = left[i] op right_inout[i] for i < count, in this process alone, as
+ * MPI_Reduce_local: the step of which reductions over ranks are made. Results of narrow types are
+ * rounded once per call. Both buffers are host memory, count elements each, and do not overlap.
+ * Takes the built-in operators but ROTA_AVG, which divides by a number of ranks, and those made by
+ * rota_op_create. With ROTA_CORES above 1 large calls are spread over as many cores. Any thread,
+ * also several at once. Errors: ROTA_ERR_ARGUMENT. */
+ROTA_API rota_status rota_reduce_local(const void *left, void *right_inout, size_t count,
+                                       rota_dtype dtype, rota_op op, rota_comm *comm);
+
 #ifdef __cplusplus
 }
 #endif

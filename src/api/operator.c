@@ -38,3 +38,42 @@ rota_status rota_op_free(rota_op op, rota_comm *comm) {
                              "op is %#x, which was not created on this communicator", op);
     return leave(comm, status);
 }
+
+static rota_status check_local(rota_comm *comm, const void *left, const void *right, size_t count,
+                               rota_dtype dtype, rota_op op) {
+    size_t bytes = 0;
+    rota_status status = check_dtype(dtype);
+    if (status == ROTA_OK)
+        status = check_op(comm, op, dtype);
+    if (status == ROTA_OK && op == ROTA_AVG)
+        status = error_raise(ROTA_ERR_ARGUMENT, "op is avg, which divides by a number of ranks");
+    if (status == ROTA_OK)
+        status = check_buffer("left", left, 1, count, dtype, &bytes);
+    if (status == ROTA_OK)
+        status = check_buffer("right_inout", right, 1, count, dtype, &bytes);
+    if (status == ROTA_OK)
+        status = check_overlap(left, bytes, right, bytes, "not possible here", false);
+    if (status == ROTA_OK && !(memory_identify(left, bytes)->host_readable &&
+                               memory_identify(right, bytes)->host_readable))
+        status = error_raise(ROTA_ERR_ARGUMENT, "left and right_inout must be host memory");
+    return status;
+}
+
+rota_status rota_reduce_local(const void *left, void *right_inout, size_t count, rota_dtype dtype,
+                              rota_op op, rota_comm *comm) {
+    if (comm == NULL)
+        return error_raise(ROTA_ERR_ARGUMENT, "comm is NULL");
+    comm_enter(comm);
+    struct call_args args = {.dtype = dtype, .op = op};
+    struct reduce_spec spec;
+    rota_status status = check_local(comm, left, right_inout, count, dtype, op);
+    if (status == ROTA_OK)
+        status = comm_make_spec(comm, &args, &spec);
+    if (status == ROTA_OK && spec.form == REDUCE_PRE_MUL_SUM)
+        status = error_raise(ROTA_ERR_ARGUMENT, "op multiplies what ranks give, so it needs ranks");
+    if (status == ROTA_OK) {
+        const struct reduce_operand operands[2] = {{left, false}, {right_inout, false}};
+        reduce_run(&spec, right_inout, true, operands, 2, count);
+    }
+    return leave(comm, status);
+}

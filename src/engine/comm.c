@@ -190,10 +190,14 @@ rota_status comm_create(struct job *job, const char *name, const int *members, i
 
 rota_status comm_make_spec(rota_comm *comm, struct call_args *args, struct reduce_spec *spec) {
     args->op_identity = 0;
-    if (operator_is_created(args->op))
-        return operators_spec(&comm->operators, args->dtype, args->op, comm->nranks, comm->isa,
-                              spec, &args->op_identity);
-    return reduce_spec_init(spec, args->dtype, args->op, comm->nranks, comm->isa);
+    rota_status status =
+        operator_is_created(args->op)
+            ? operators_spec(&comm->operators, args->dtype, args->op, comm->nranks, comm->isa, spec,
+                             &args->op_identity)
+            : reduce_spec_init(spec, args->dtype, args->op, comm->nranks, comm->isa);
+    if (status == ROTA_OK)
+        spec->team = comm->job->team;
+    return status;
 }
 
 const struct reduce_spec *comm_spec(rota_comm *comm, struct call_args *args) {

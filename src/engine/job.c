@@ -463,7 +463,7 @@ static rota_status load_settings(struct job *job, int64_t *timeout_ms) {
     set_log_level(job->settings);
     if (*timeout_ms <= 0)
         *timeout_ms = settings_integer(job->settings, SETTING_INIT_TIMEOUT_MS);
-    return ROTA_OK;
+    return reduce_team_open((int)settings_integer(job->settings, SETTING_CORES), &job->team);
 }
 
 rota_status job_open(const rota_config *config, int64_t timeout_ms, struct job **out) {
@@ -572,6 +572,7 @@ void job_close(struct job *job) {
     pthread_mutex_destroy(&job->admissions_lock);
     pthread_mutex_destroy(&job->failures_lock);
     requests_free_spare(job);
+    reduce_team_close(job->team);
     free(job->private_line);
     free(job->records);
     free(job->ring);

@@ -38,6 +38,7 @@ struct job {
     bool foreign_memory;        /* a communicator has used memory that is not the host's */
     struct endpoint *endpoints; /* nranks */
     struct domain domain;
+    struct reduce_team *team;  /* on cores that the user lends; NULL: none */
     struct recorder *recorder; /* NULL: ROTA_RECORD=off */
     pthread_mutex_t admissions_lock;
     struct admission *admissions; /* oldest first */

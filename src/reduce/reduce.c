@@ -256,8 +256,8 @@ static void reduce_many(const struct reduce_spec *spec, void *dst, bool finish,
     }
 }
 
-void reduce_run(const struct reduce_spec *spec, void *dst, bool finish,
-                const struct reduce_operand *operands, size_t noperands, size_t count) {
+static void run_alone(const struct reduce_spec *spec, void *dst, bool finish,
+                      const struct reduce_operand *operands, size_t noperands, size_t count) {
     const struct reduce_kernels *kernels = spec->kernels;
     if (__builtin_expect(spec->form != REDUCE_BUILTIN, 0)) {
         reduce_composed(spec, dst, finish, operands, noperands, count);
@@ -277,8 +277,8 @@ void reduce_run(const struct reduce_spec *spec, void *dst, bool finish,
     }
 }
 
-void reduce_pair(const struct reduce_spec *spec, void *dst, void *dst2, const void *left,
-                 const void *right, size_t count) {
+static void pair_alone(const struct reduce_spec *spec, void *dst, void *dst2, const void *left,
+                       const void *right, size_t count) {
     if (__builtin_expect(spec->form != REDUCE_BUILTIN, 0)) {
         const struct reduce_operand operands[2] = {{left, false}, {right, false}};
         reduce_composed(spec, dst, true, operands, 2, count);
@@ -288,6 +288,78 @@ void reduce_pair(const struct reduce_spec *spec, void *dst, void *dst2, const vo
         spec->kernels->two(dst, dst2, left, right, count, spec->nranks);
     else
         spec->kernels->pair[0][0][1](dst, left, right, count, spec->nranks);
+}
+
+/* -- by a team ----------------------------------------------------------------------------------
+ */
+
+/* A reduction is shared from so many bytes on: to wake a worker takes as long as to reduce 100 KiB.
+ * Blocks begin at whole lines of every type. */
+#define TEAM_BYTES ((size_t)256 * 1024)
+#define TEAM_BLOCK_BYTES ((size_t)64 * 1024)
+#define TEAM_OPERANDS 32
+
+static size_t team_block(const struct reduce_spec *spec) {
+    size_t elements = TEAM_BLOCK_BYTES / spec->element_size & ~(size_t)63;
+    return elements > 0 ? elements : 64;
+}
+
+static bool takes_team(const struct reduce_spec *spec, size_t noperands, size_t count) {
+    return noperands <= TEAM_OPERANDS && count > TEAM_BYTES / spec->element_size;
+}
+
+struct shared_run {
+    const struct reduce_spec *spec;
+    char *dst;
+    bool finish;
+    const struct reduce_operand *operands;
+    size_t noperands;
+};
+
+static void run_block(const void *arg, size_t first, size_t count) {
+    const struct shared_run *run = arg;
+    struct reduce_operand operands[TEAM_OPERANDS];
+    size_t element = run->spec->element_size, partial = run->spec->partial_size;
+    for (size_t i = 0; i < run->noperands; i++) {
+        operands[i] = run->operands[i];
+        operands[i].data =
+            (const char *)operands[i].data + first * (operands[i].partial ? partial : element);
+    }
+    run_alone(run->spec, run->dst + first * (run->finish ? element : partial), run->finish,
+              operands, run->noperands, count);
+}
+
+void reduce_run(const struct reduce_spec *spec, void *dst, bool finish,
+                const struct reduce_operand *operands, size_t noperands, size_t count) {
+    if (__builtin_expect(spec->team != NULL, 0) && takes_team(spec, noperands, count)) {
+        struct shared_run run = {spec, dst, finish, operands, noperands};
+        reduce_team_run(spec->team, count, team_block(spec), run_block, &run);
+        return;
+    }
+    run_alone(spec, dst, finish, operands, noperands, count);
+}
+
+struct shared_pair {
+    const struct reduce_spec *spec;
+    char *dst, *dst2;
+    const char *left, *right;
+};
+
+static void pair_block(const void *arg, size_t first, size_t count) {
+    const struct shared_pair *pair = arg;
+    size_t at = first * pair->spec->element_size;
+    pair_alone(pair->spec, pair->dst + at, pair->dst2 != NULL ? pair->dst2 + at : NULL,
+               pair->left + at, pair->right + at, count);
+}
+
+void reduce_pair(const struct reduce_spec *spec, void *dst, void *dst2, const void *left,
+                 const void *right, size_t count) {
+    if (__builtin_expect(spec->team != NULL, 0) && takes_team(spec, 2, count)) {
+        struct shared_pair pair = {spec, dst, dst2, left, right};
+        reduce_team_run(spec->team, count, team_block(spec), pair_block, &pair);
+        return;
+    }
+    pair_alone(spec, dst, dst2, left, right, count);
 }
 
 void reduce_copy(enum cpu_isa isa, void *dst, const void *src, size_t bytes) {

@@ -12,6 +12,7 @@
 #define REDUCE_REDUCE_H
 
 #include "base/cpu.h"
+#include "reduce/team.h"
 #include <rota/operator.h>
 
 /* What stands behind rota_op: one of its numbers, or an operator that was created. */
@@ -33,6 +34,7 @@ struct reduce_spec {
                                              operator */
     enum reduce_form form;
     bool canonical, ordered;
+    struct reduce_team *team; /* takes part in large reductions; NULL: none */
     union {
         struct {
             rota_op_fn function;

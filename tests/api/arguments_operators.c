@@ -54,6 +54,34 @@ Test(arguments, rota_op_create_pre_mul_sum) {
     pair_close(&pair);
 }
 
+Test(arguments, rota_reduce_local) {
+    struct pair pair;
+    pair_open(&pair);
+    rota_comm *comm = pair.comms[0];
+    float left[4] = {1, 2, 3, 4}, right[4] = {4, 3, 2, 1};
+    REFUSED(rota_reduce_local(left, right, 4, ROTA_FLOAT32, ROTA_SUM, NULL), ROTA_ERR_ARGUMENT,
+            NULL, "comm");
+    REFUSED(rota_reduce_local(NULL, right, 4, ROTA_FLOAT32, ROTA_SUM, comm), ROTA_ERR_ARGUMENT,
+            comm, "left");
+    REFUSED(rota_reduce_local(left, NULL, 4, ROTA_FLOAT32, ROTA_SUM, comm), ROTA_ERR_ARGUMENT, comm,
+            "right_inout");
+    REFUSED(rota_reduce_local(left, left + 1, 2, ROTA_FLOAT32, ROTA_SUM, comm), ROTA_ERR_ARGUMENT,
+            comm, "overlap");
+    REFUSED(rota_reduce_local(left, right, SIZE_MAX / 2, ROTA_FLOAT32, ROTA_SUM, comm),
+            ROTA_ERR_ARGUMENT, comm, "overflow");
+    REFUSED(rota_reduce_local(left, right, 4, ROTA_DTYPE_COUNT, ROTA_SUM, comm), ROTA_ERR_ARGUMENT,
+            comm, "dtype");
+    REFUSED(rota_reduce_local(left, right, 4, ROTA_FLOAT32, ROTA_BITWISE_AND, comm),
+            ROTA_ERR_ARGUMENT, comm, "not defined");
+    REFUSED(rota_reduce_local(left, right, 4, ROTA_FLOAT32, ROTA_AVG, comm), ROTA_ERR_ARGUMENT,
+            comm, "avg");
+    cr_assert_eq(right[3], 1);
+    cr_assert_eq(rota_reduce_local(left, right, 3, ROTA_FLOAT32, ROTA_SUM, comm), ROTA_OK);
+    cr_assert(right[0] == 5 && right[2] == 5 && right[3] == 1);
+    pair_works(&pair);
+    pair_close(&pair);
+}
+
 Test(arguments, rota_op_free) {
     struct pair pair;
     pair_open(&pair);
