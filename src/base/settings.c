@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/setting_value.h"
 
+#include <fnmatch.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -222,6 +223,19 @@ const char *settings_origin(const struct settings *settings, enum setting_id id)
     if (entry->text == NULL)
         return "default";
     return entry->origin != NULL ? entry->origin : "environment";
+}
+
+bool settings_list_has(const struct settings *settings, enum setting_id id, const char *name) {
+    const char *rest = settings_text(settings, id);
+    while (*rest != '\0') {
+        char word[256];
+        size_t length = strcspn(rest, ",");
+        snprintf(word, sizeof(word), "%.*s", (int)length, rest);
+        if (fnmatch(word[0] == '^' ? word + 1 : word, name, 0) == 0)
+            return true;
+        rest += length + (rest[length] == ',');
+    }
+    return false;
 }
 
 bool settings_is_default(const struct settings *settings, enum setting_id id) {

@@ -60,6 +60,8 @@ const char *settings_text(const struct settings *settings, enum setting_id id);
 const char *settings_shown(const struct settings *settings, enum setting_id id);
 /* "default", "environment" or "PATH:LINE". */
 const char *settings_origin(const struct settings *settings, enum setting_id id);
+/* Whether a word of a LIST, without its ^, matches the name; * and ? stand for any characters. */
+bool settings_list_has(const struct settings *settings, enum setting_id id, const char *name);
 bool settings_is_default(const struct settings *settings, enum setting_id id);
 /* Hash of all values on which ranks must agree; equal hashes on all ranks of a job are required. */
 uint64_t settings_agreement(const struct settings *settings);

@@ -211,18 +211,8 @@ static void job_disarm(void *context) {
 /* Whether the setting ROTA_TRANSPORT lets a transport in: a list of names, or of ^names. */
 static bool wanted(const struct settings *settings, const char *name) {
     const char *list = settings_text(settings, SETTING_TRANSPORT);
-    if (list[0] == '\0' || strcmp(name, "self") == 0)
-        return true;
-    bool excluding = list[0] == '^', named = false;
-    const char *word = excluding ? list + 1 : list;
-    while (*word != '\0') {
-        size_t length = strcspn(word, ",");
-        const char *start = word[0] == '^' ? word + 1 : word;
-        size_t size = length - (size_t)(start - word);
-        named |= strlen(name) == size && strncmp(start, name, size) == 0;
-        word += length + (word[length] == ',');
-    }
-    return named != excluding;
+    return list[0] == '\0' || strcmp(name, "self") == 0 ||
+           settings_list_has(settings, SETTING_TRANSPORT, name) != (list[0] == '^');
 }
 
 static rota_status check_transport_names(const struct settings *settings) {
@@ -256,7 +246,10 @@ static rota_status open_transports(struct job *job, struct bootstrap_record *rec
         *host = job->host;
         status = ops->open(host, &job->transports[i]);
         if (status == ROTA_ERR_UNSUPPORTED) {
-            log_write(LOG_WARN, "transport %s is not used: %s", ops->name, error_record()->message);
+            bool silent = error_record()->system_error == 0 &&
+                          !settings_list_has(job->settings, SETTING_TRANSPORT, ops->name);
+            log_write(silent ? LOG_INFO : LOG_WARN, "transport %s is not used: %s", ops->name,
+                      error_record()->message);
             continue;
         }
         if (status != ROTA_OK)
