@@ -22,6 +22,7 @@
 #include "base/settings.h"
 #include "memory/memory.h"
 #include "net/address.h"
+#include <rota/doctor.h>
 
 enum transport_result {
     TRANSPORT_OK = 0,
@@ -146,12 +147,17 @@ struct transport_ops {
 
     /* -- life ------------------------------------------------------------------------------ */
     /* Makes an instance. ROTA_ERR_UNSUPPORTED: cannot work here (the message says why) and the job
-     * goes on without. `host` outlives the instance; host->peers is filled in only later, before
-     * the first connect. */
+     * goes on without: with a warning when the record names a system error or the user asked for
+     * this transport, in silence when there is merely nothing to work with. `host` outlives the
+     * instance; host->peers is filled in only later, before the first connect. */
     rota_status (*open)(struct transport_host *host, struct transport **transport);
     void (*close)(struct transport *transport);
     /* Writes what peers must know to connect: at most 64 bytes, returns their number. */
     size_t (*describe)(struct transport *transport, void *blob);
+
+    /* Tells people what it finds on this machine: devices, which are used and why the others are
+     * not, what would be in its way. No instance is needed. NULL: nothing needs to be found. */
+    void (*survey)(const struct settings *settings, rota_finding_fn tell, void *arg);
 
     /* -- connections ----------------------------------------------------------------------- */
     /* Whether a connection to peer is worth trying (from its blob and host). */

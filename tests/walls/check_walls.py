@@ -36,6 +36,7 @@ RULES = {
     "transports/shm": BELOW_TRANSPORTS,
     "transports/mux": BELOW_TRANSPORTS,
     "transports/tcp": BELOW_TRANSPORTS + ["transports/mux"],
+    "transports/verbs": BELOW_TRANSPORTS + ["transports/mux"],
     "transports/test": BELOW_TRANSPORTS,
     "algorithms": ["src/schedule", "src/base"],
     "src/engine": BELOW_ENGINE,

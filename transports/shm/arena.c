@@ -39,8 +39,10 @@ static size_t lay_out(struct shm_identity *identity, int nranks) {
 }
 
 static rota_status unsupported(int system_error, const char *what) {
-    return error_raise(ROTA_ERR_UNSUPPORTED, "shared memory cannot be used: %s: %s", what,
-                       strerror(system_error));
+    error_describe(ROTA_ERR_UNSUPPORTED, "shared memory cannot be used: %s: %s", what,
+                   strerror(system_error));
+    error_record()->system_error = system_error;
+    return ROTA_ERR_UNSUPPORTED;
 }
 
 /* Makes the sealed descriptor. */
@@ -84,8 +86,10 @@ rota_status shm_arena_open(struct shm_arena *arena, const struct net_identity *i
     memcpy(own.job, identity->job, sizeof own.job);
     size_t heap = lay_out(&own, nranks);
     if (heap >= SHM_ARENA_BYTES) {
-        status = error_raise(ROTA_ERR_UNSUPPORTED,
-                             "shared memory cannot be used: %d ranks are too many", nranks);
+        error_describe(ROTA_ERR_UNSUPPORTED, "shared memory cannot be used: %d ranks are too many",
+                       nranks);
+        status = ROTA_ERR_UNSUPPORTED;
+        error_record()->system_error = E2BIG;
         goto close;
     }
     arena->head = (struct shm_head *)(void *)arena->base;

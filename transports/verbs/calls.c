@@ -34,6 +34,7 @@ static const struct verbs_calls *replaced;
 static char missing[128];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int (*old_query_port)(struct ibv_context *, uint8_t, struct _compat_ibv_port_attr *);
+static ssize_t (*gid_table)(struct ibv_context *, struct ibv_gid_entry *, size_t, uint32_t, size_t);
 
 /* As the header's inline function, which would have the library linked. */
 static int call_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr) {
@@ -42,6 +43,12 @@ static int call_query_port(struct ibv_context *context, uint8_t port, struct ibv
         return extended->query_port(context, port, attr, sizeof(*attr));
     memset(attr, 0, sizeof(*attr));
     return old_query_port(context, port, (struct _compat_ibv_port_attr *)attr);
+}
+
+/* The same. */
+static ssize_t call_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries,
+                                    size_t most, uint32_t flags) {
+    return gid_table(context, entries, most, flags, sizeof(*entries));
 }
 
 static void *find(void *library, const char *name) {
@@ -71,6 +78,8 @@ static void load(void) {
 #undef WRAP
     old_query_port = (int (*)(struct ibv_context *, uint8_t, struct _compat_ibv_port_attr *))find(
         verbs, "ibv_query_port");
+    gid_table = (ssize_t(*)(struct ibv_context *, struct ibv_gid_entry *, size_t, uint32_t,
+                            size_t))find(verbs, "_ibv_query_gid_table");
     /* A child of fork must not take pages from under the adapter; newer kernels see to it and this
      * does nothing there. */
     if (missing[0] == '\0')

@@ -44,8 +44,6 @@
     CALL(struct ibv_context *, open_device, (struct ibv_device *))                                 \
     CALL(int, close_device, (struct ibv_context *))                                                \
     CALL(int, query_device, (struct ibv_context *, struct ibv_device_attr *))                      \
-    CALL(int, query_gid, (struct ibv_context *, uint8_t, int, union ibv_gid *))                    \
-    CALL(int, query_pkey, (struct ibv_context *, uint8_t, int, __be16 *))                          \
     CALL(struct ibv_pd *, alloc_pd, (struct ibv_context *))                                        \
     CALL(int, dealloc_pd, (struct ibv_pd *))                                                       \
     CALL(struct ibv_mr *, reg_mr, (struct ibv_pd *, void *, size_t, int))                          \
@@ -65,6 +63,8 @@
 /* Inline functions of <infiniband/verbs.h>, which the table wraps. */
 #define VERBS_INLINE_CALLS(CALL)                                                                   \
     CALL(int, query_port, (struct ibv_context *, uint8_t, struct ibv_port_attr *))                 \
+    CALL(ssize_t, query_gid_table,                                                                 \
+         (struct ibv_context *, struct ibv_gid_entry *, size_t, uint32_t))                         \
     CALL(int, post_send, (struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **))           \
     CALL(int, post_recv, (struct ibv_qp *, struct ibv_recv_wr *, struct ibv_recv_wr **))           \
     CALL(int, post_srq_recv, (struct ibv_srq *, struct ibv_recv_wr *, struct ibv_recv_wr **))      \
