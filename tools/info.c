@@ -48,14 +48,27 @@ static void kinds_print(const char *algorithm) {
     printf("\n");
 }
 
+static void finding_print(const rota_finding *finding, void *arg) {
+    (void)arg;
+    printf("  %-14s %s\n", finding->topic, finding->text);
+}
+
+/* Under the names of the transports what those have found that look for something. */
+static void transports_print(void) {
+    printf("transports:     ");
+    for (int i = 0; rota_transport_name(i); i++)
+        printf(" %s", rota_transport_name(i));
+    printf("\n");
+    for (int i = 0; rota_transport_name(i); i++)
+        (void)rota_transport_survey(i, finding_print, NULL); /* settings are told of below */
+}
+
 static void build_print(void) {
     printf("rota %s\n", rota_version());
     printf("instruction set: %s\n", rota_isa_name());
     printf("usable cores:    %d\n", rota_usable_cores());
-    printf("transports:     ");
-    for (int i = 0; rota_transport_name(i); i++)
-        printf(" %s", rota_transport_name(i));
-    printf("\n\nalgorithms:\n");
+    transports_print();
+    printf("\nalgorithms:\n");
     for (int i = 0; rota_algorithm_name(i); i++) {
         printf("  %-20s %s\n  %-20s ", rota_algorithm_name(i), rota_algorithm_help(i), "");
         kinds_print(rota_algorithm_name(i));

@@ -26,10 +26,19 @@ typedef struct rota_finding {
 typedef void (*rota_finding_fn)(const rota_finding *finding, void *arg);
 
 /* Looks at what a rank that begins here would meet: limits, shared memory, what processes may do to
- * each other, interfaces, ports, clock, cores, launcher, key, place of recordings, settings; calls
+ * each other, interfaces, ports, clock, cores, launcher, key, place of recordings, settings, RDMA
+ * devices; calls
  * `tell` once for each. Reads and changes nothing that lasts. Takes less than a second.
  * Errors: ROTA_ERR_ARGUMENT (NULL), ROTA_ERR_MEMORY. */
 ROTA_API rota_status rota_preflight(rota_finding_fn tell, void *arg);
+
+/* What the transport of this index (as for rota_transport_name) finds on this machine: each device
+ * or port, with whether it is used and why, and what would be in the way. Calls `tell` once for
+ * each; not at all for a transport that needs nothing to be found. rota_preflight has these too.
+ * Takes less than a second, and keeps nothing open.
+ * Errors: ROTA_ERR_ARGUMENT (index, NULL), ROTA_ERR_SETTING (a setting is refused),
+ * ROTA_ERR_MEMORY. */
+ROTA_API rota_status rota_transport_survey(int index, rota_finding_fn tell, void *arg);
 
 #ifdef __cplusplus
 }

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "transports/transport.h"
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -34,6 +35,21 @@ static void look_at_settings(const struct preflight *preflight) {
         preflight_tell(preflight, ROTA_FINDING_OK, "setting", NULL, "all as they come");
 }
 
+rota_status rota_transport_survey(int index, rota_finding_fn tell, void *arg) {
+    const struct transport_ops *ops = transport_at(index);
+    struct settings *settings = NULL;
+    if (ops == NULL || tell == NULL)
+        return error_raise(ROTA_ERR_ARGUMENT, "tell is NULL, or there is no transport %d", index);
+    rota_status status = settings_load(&settings);
+    if (status != ROTA_OK)
+        return status;
+    if (ops->survey != NULL)
+        ops->survey(settings, tell, arg);
+    settings_free(settings);
+    error_clear();
+    return ROTA_OK;
+}
+
 rota_status rota_preflight(rota_finding_fn tell, void *arg) {
     if (tell == NULL)
         return error_raise(ROTA_ERR_ARGUMENT, "tell is NULL");
@@ -49,6 +65,9 @@ rota_status rota_preflight(rota_finding_fn tell, void *arg) {
     preflight_machine(&preflight);
     if (settings != NULL) {
         preflight_job(&preflight);
+        for (int i = 0; transport_at(i) != NULL; i++)
+            if (transport_at(i)->survey != NULL)
+                transport_at(i)->survey(settings, tell, arg);
         look_at_settings(&preflight);
         settings_free(settings);
     }

@@ -199,6 +199,17 @@ static void count(const rota_finding *finding, void *arg) {
     told->problems += finding->level == ROTA_FINDING_PROBLEM;
 }
 
+Test(arguments, rota_transport_survey) {
+    struct told told = {0};
+    REFUSED(rota_transport_survey(0, NULL, NULL), ROTA_ERR_ARGUMENT, NULL, "tell");
+    REFUSED(rota_transport_survey(-1, count, &told), ROTA_ERR_ARGUMENT, NULL, "no transport -1");
+    REFUSED(rota_transport_survey(99, count, &told), ROTA_ERR_ARGUMENT, NULL, "no transport 99");
+    for (int i = 0; rota_transport_name(i) != NULL; i++)
+        cr_assert_eq(rota_transport_survey(i, count, &told), ROTA_OK);
+    setenv("ROTA_TIMEOUT_MS", "soon", 1);
+    REFUSED(rota_transport_survey(0, count, &told), ROTA_ERR_SETTING, NULL, "ROTA_TIMEOUT_MS");
+}
+
 Test(arguments, rota_preflight) {
     struct told told = {0}, wrong = {0};
     REFUSED(rota_preflight(NULL, NULL), ROTA_ERR_ARGUMENT, NULL, "tell");
