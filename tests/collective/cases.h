@@ -14,6 +14,7 @@ struct matrix_options {
     unsigned delay_us;
     bool mock;      /* some buffers are mock memory */
     bool processes; /* ranks are processes, else threads */
+    bool joined;    /* this process is one rank of a job that somebody else starts */
     int ranks[MATRIX_MAX_RANKS];
     int nranks;            /* entries of ranks */
     uint32_t kinds;        /* bit per rota_kind */

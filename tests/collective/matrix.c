@@ -1,6 +1,7 @@
 /* Runs the generated matrix of collectives, or a random sample of it, and prints for the first
- * wrong case a line that runs it alone. Ranks are threads of this process, or with --processes
- * processes. A rank goes from case to case without waiting for the others, on one communicator. */
+ * wrong case a line that runs it alone. Ranks are threads of this process, with --processes
+ * processes, or with --joined this process is one rank of a job that a launcher started. A rank
+ * goes from case to case without waiting for the others, on one communicator. */
 #include "case_rank.h"
 #include "memory/memory.h"
 #include "values.h"
@@ -102,9 +103,6 @@ static void run_threads(const struct matrix_options *options, struct tally *tall
 
 static void run_process(const struct matrix_options *options, struct tally *tally, int nranks,
                         int rank) {
-    char number[16];
-    snprintf(number, sizeof(number), "%d", rank);
-    setenv("ROTA_RANK", number, 1);
     if (options->mock && memory_mock_start(options->seed, options->delay_us) != ROTA_OK)
         abort();
     rota_comm *comm = NULL;
@@ -139,6 +137,8 @@ static void run_processes(const struct matrix_options *options, struct tally *ta
     for (int r = 0; r < nranks; r++) {
         children[r] = fork();
         if (children[r] == 0) {
+            snprintf(text, sizeof(text), "%d", r);
+            setenv("ROTA_RANK", text, 1);
             run_process(options, tally, nranks, r);
             exit(0);
         }
@@ -150,6 +150,18 @@ static void run_processes(const struct matrix_options *options, struct tally *ta
             atomic_store(&tally->failed, true);
         }
     }
+}
+
+static void run_joined(const struct matrix_options *options, struct tally *tally) {
+    const char *rank = getenv("ROTA_RANK"), *size = getenv("ROTA_SIZE");
+    int nranks = size != NULL ? atoi(size) : 0;
+    if (rank == NULL || nranks < 1 || nranks > MATRIX_MAX_RANKS) {
+        printf("FAILED: --joined needs ROTA_RANK and a ROTA_SIZE of at most %d\n",
+               MATRIX_MAX_RANKS);
+        atomic_store(&tally->failed, true);
+        return;
+    }
+    run_process(options, tally, nranks, atoi(rank));
 }
 
 /* -- options ------------------------------------------------------------------------------------
@@ -209,14 +221,21 @@ static bool known_algorithm(const char *name) {
 }
 
 static bool parse(struct matrix_options *options, int argc, char **argv) {
-    static const struct option known[] = {
-        {"seed", required_argument, NULL, 's'},   {"samples", required_argument, NULL, 'k'},
-        {"all", no_argument, NULL, 'a'},          {"transport", required_argument, NULL, 't'},
-        {"memory", required_argument, NULL, 'm'}, {"ranks", required_argument, NULL, 'n'},
-        {"ops", required_argument, NULL, 'o'},    {"algorithm", required_argument, NULL, 'A'},
-        {"slice", required_argument, NULL, 'b'},  {"delay", required_argument, NULL, 'd'},
-        {"processes", no_argument, NULL, 'p'},    {"mode", required_argument, NULL, 'M'},
-        {"index", required_argument, NULL, 'i'},  {NULL, 0, NULL, 0}};
+    static const struct option known[] = {{"seed", required_argument, NULL, 's'},
+                                          {"samples", required_argument, NULL, 'k'},
+                                          {"all", no_argument, NULL, 'a'},
+                                          {"transport", required_argument, NULL, 't'},
+                                          {"memory", required_argument, NULL, 'm'},
+                                          {"ranks", required_argument, NULL, 'n'},
+                                          {"ops", required_argument, NULL, 'o'},
+                                          {"algorithm", required_argument, NULL, 'A'},
+                                          {"slice", required_argument, NULL, 'b'},
+                                          {"delay", required_argument, NULL, 'd'},
+                                          {"processes", no_argument, NULL, 'p'},
+                                          {"mode", required_argument, NULL, 'M'},
+                                          {"index", required_argument, NULL, 'i'},
+                                          {"joined", no_argument, NULL, 'j'},
+                                          {NULL, 0, NULL, 0}};
     bool good = true;
     int option;
     while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
@@ -258,6 +277,9 @@ static bool parse(struct matrix_options *options, int argc, char **argv) {
         case 'p':
             options->processes = true;
             break;
+        case 'j':
+            options->joined = options->processes = true;
+            break;
         case 'i':
             options->single = true;
             options->index = strtoull(optarg, NULL, 10);
@@ -279,12 +301,13 @@ int main(int argc, char **argv) {
                                      .kinds =
                                          ((1u << ROTA_KIND_COUNT) - 1) & ~(1u << ROTA_KIND_RECV)};
     if (!parse(&options, argc, argv)) {
-        fprintf(stderr,
-                "usage: %s [--seed S] [--samples K | --all] [--transport all|shm|tcp|test-shm|"
-                "test-tcp]\n  [--memory host|mock] [--delay US] [--slice BYTES] [--ranks N,N...] "
-                "[--ops OP,OP...]\n  [--algorithm native|NAME] [--mode MODE] [--processes] "
-                "[--index I]\n",
-                argv[0]);
+        fprintf(
+            stderr,
+            "usage: %s [--seed S] [--samples K | --all] [--transport all|LIST|test-NAME]\n  "
+            "[--memory host|mock] [--delay US] [--slice BYTES] [--ranks N,N...] "
+            "[--ops OP,OP...]\n  [--algorithm native|NAME] [--mode MODE] [--processes | --joined] "
+            "[--index I]\n",
+            argv[0]);
         return 2;
     }
     set_environment(&options);
@@ -295,7 +318,9 @@ int main(int argc, char **argv) {
     bool mock_here = options.mock && !options.processes;
     if (mock_here && memory_mock_start(options.seed, options.delay_us) != ROTA_OK)
         return 2;
-    for (int i = 0; i < options.nranks && !atomic_load(&tally->failed); i++) {
+    if (options.joined)
+        run_joined(&options, tally);
+    for (int i = 0; i < options.nranks && !options.joined && !atomic_load(&tally->failed); i++) {
         if (options.processes)
             run_processes(&options, tally, options.ranks[i]);
         else
@@ -303,7 +328,11 @@ int main(int argc, char **argv) {
     }
     if (mock_here)
         memory_mock_stop();
-    bool failed = atomic_load(&tally->failed) || atomic_load(&tally->passed) == 0;
+    bool failed = atomic_load(&tally->failed);
+    const char *rank = getenv("ROTA_RANK");
+    if (options.joined && !failed && strcmp(rank, "0") != 0)
+        return 0; /* rank 0 counts */
+    failed |= atomic_load(&tally->passed) == 0;
     printf("%llu passed, %d failed", (unsigned long long)atomic_load(&tally->passed), failed);
     if (atomic_load(&tally->skipped) > 0)
         printf(" (%llu skipped: slice too small for the forced algorithm)",

@@ -33,11 +33,12 @@ struct rank {
  * timeout_ms: of the communicators. */
 void ranks_run(int nranks, int64_t timeout_ms, void (*body)(const struct rank *rank), void *arg);
 
-/* How ranks are connected. Sets the variables of init; the last entry has no name. */
+/* How ranks are connected. Sets the variables of init; the last entry has no name. Where
+ * ROTA_TEST_WAY names a transport, every way is that one. */
 struct way {
     const char *name, *transport, *algorithm, *test_transport;
 };
-extern const struct way ways[];
+extern struct way ways[];
 void way_take(const struct way *way);
 
 int64_t now_ms(void);
