@@ -4,7 +4,8 @@
  *
  *   campaign_rank SEED TIMEOUT_MS MAX_BYTES
  *
- * It ends well when its stdin is closed on rank 0: rank 0 says so in the next round. */
+ * It ends well when its stdin is closed on rank 0: rank 0 says so in the next round. When rank 0
+ * reads a digit, all say that they pause, and do nothing for so many seconds. */
 #include <poll.h>
 #include <rota/rota.h>
 #include <stdio.h>
@@ -13,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ROUND = 8, STOP = 1 };
+enum { ROUND = 8, STOP = -1 };
 
 struct campaign {
     rota_comm *comm;
@@ -182,7 +183,10 @@ static rota_status call_one(struct campaign *c) {
 static rota_status go_on(struct campaign *c, int64_t *stop) {
     if (c->rank == 0) {
         struct pollfd in = {.fd = 0, .events = POLLIN};
-        *stop = poll(&in, 1, 0) > 0 ? STOP : 0;
+        char character;
+        *stop = 0;
+        if (poll(&in, 1, 0) > 0)
+            *stop = read(0, &character, 1) > 0 ? character - '0' : STOP;
     }
     c->called = "broadcast";
     c->count = 1;
@@ -228,8 +232,13 @@ static rota_status run(struct campaign *c) {
         rota_status status = go_on(c, stop);
         if (status != ROTA_OK)
             return status;
-        if ((c->rank == 0 ? stop[0] : stop[1]) == STOP)
+        int64_t what = c->rank == 0 ? stop[0] : stop[1];
+        if (what == STOP)
             return ROTA_OK;
+        if (what > 0) {
+            tell("pausing", c->rank, c->calls);
+            sleep((unsigned)what);
+        }
         for (int i = 0; i < ROUND; i++) {
             status = call_one(c);
             if (status != ROTA_OK)
