@@ -7,7 +7,9 @@
  * Cores: the affinity mask, cut by the CPU quota of the control group and of each of its
  * ancestors (version 2: cpu.max, version 1: cpu.cfs_quota_us), rounded up. In a container the path
  * in /proc/self/cgroup may name what only the host sees; then the walk towards the root of the
- * mount finds the container's own quota there. */
+ * mount finds the container's own quota there.
+ *
+ * Placing: where the kernel would leave three spinning ranks on one core and one on the other. */
 #include "base/cpu.h"
 
 #include <errno.h>
@@ -198,4 +200,23 @@ int cpu_usable_cores(void) {
     int quota = cpu_quota_cores("/proc/self/cgroup", "/sys/fs/cgroup");
     errno = saved_errno;
     return quota > 0 && quota < cores ? quota : cores;
+}
+
+bool cpu_settle(int nth) {
+    int policy = sched_getscheduler(0), cpu = 0;
+    cpu_set_t mask, one;
+    if ((policy != SCHED_FIFO && policy != SCHED_RR) || nth < 0 ||
+        sched_getaffinity(0, sizeof(mask), &mask) != 0 || CPU_COUNT(&mask) < 2)
+        return false;
+    nth %= CPU_COUNT(&mask);
+    while (!CPU_ISSET((size_t)cpu, &mask) || nth-- > 0)
+        cpu++;
+    if (sched_getcpu() == cpu)
+        return true;
+    CPU_ZERO(&one);
+    CPU_SET((size_t)cpu, &one);
+    if (sched_setaffinity(0, sizeof(one), &one) != 0)
+        return false;
+    (void)sched_setaffinity(0, sizeof(mask), &mask);
+    return true;
 }

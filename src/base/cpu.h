@@ -23,6 +23,12 @@ int cpu_usable_cores(void);
  * /proc/self/cgroup and from the control groups mounted under `mount_root`. */
 int cpu_quota_cores(const char *cgroup_file, const char *mount_root);
 
+/* Moves the calling thread to core `nth` of those that it may use (modulo their number) and leaves
+ * its mask as it was, so it is free to go. For threads of a real-time policy that spin: the kernel
+ * evens out fair threads alone and never moves one that runs among its equals, however many share
+ * the core. False for threads that are the kernel's to place. */
+bool cpu_settle(int nth);
+
 /* One turn of a spin loop (pause, yield, isb). */
 static inline void cpu_relax(void) {
 #if defined(__x86_64__) || defined(__i386__)

@@ -14,6 +14,10 @@
  * offered at once. */
 enum { SPIN_TURNS = 32, SPIN_TURNS_CROWDED = 1, YIELD_TURNS = 500, YIELD_TURNS_CROWDED = 1000 };
 
+/* Yields between two looks at the clock, and time between two looks at where the rank runs. */
+enum { SETTLE_YIELDS = 64 };
+#define SETTLE_NS INT64_C(10000000)
+
 struct sleeper_entry {
     struct doorbell_sleeper *sleeper;
     struct sleeper_entry *next;
@@ -25,7 +29,8 @@ struct sleeper_pool {
     struct sleeper_entry *free;
 };
 
-rota_status domain_init(struct domain *domain, const struct doorbell *bell, bool crowded) {
+rota_status domain_init(struct domain *domain, const struct doorbell *bell, int place) {
+    bool crowded = place >= 0;
     domain->sleepers = calloc(1, sizeof(*domain->sleepers));
     if (domain->sleepers == NULL)
         return error_raise(ROTA_ERR_MEMORY, "out of memory for a progress domain");
@@ -34,6 +39,9 @@ rota_status domain_init(struct domain *domain, const struct doorbell *bell, bool
     atomic_init(&domain->wanted, 0);
     atomic_init(&domain->waiters, 0);
     atomic_init(&domain->sleeps, 0);
+    atomic_init(&domain->yields, 0);
+    atomic_init(&domain->settle_ns, 0);
+    domain->place = place;
     domain->bell = *bell;
     domain->spin_turns = crowded ? SPIN_TURNS_CROWDED : SPIN_TURNS;
     domain->yield_turns = crowded ? YIELD_TURNS_CROWDED : YIELD_TURNS;
@@ -176,6 +184,23 @@ static bool domain_poll(struct domain *domain, bool (*ready)(const void *arg), c
     return moved;
 }
 
+/* Offers the core. Ranks that share cores under a real-time policy stay where they happen to be
+ * when they begin to spin, however unevenly, so each goes to its place now and then. A rank of
+ * which several threads wait leaves that be. */
+static void yield(struct domain *domain) {
+    sched_yield();
+    if (domain->place < 0)
+        return;
+    uint32_t yields = atomic_load_explicit(&domain->yields, memory_order_relaxed) + 1;
+    atomic_store_explicit(&domain->yields, yields, memory_order_relaxed);
+    if (yields % SETTLE_YIELDS != 0 ||
+        !clock_passed(atomic_load_explicit(&domain->settle_ns, memory_order_relaxed)) ||
+        atomic_load_explicit(&domain->waiters, memory_order_relaxed) > 1)
+        return;
+    (void)cpu_settle(domain->place);
+    atomic_store_explicit(&domain->settle_ns, clock_now_ns() + SETTLE_NS, memory_order_relaxed);
+}
+
 bool domain_wait_sleeps(const struct domain *domain, const struct domain_wait *wait) {
     return wait->turns - wait->quiet >= domain->spin_turns + domain->yield_turns;
 }
@@ -192,7 +217,7 @@ void domain_pause(struct domain *domain, struct domain_wait *wait, bool (*ready)
         wait->turns += batch;
     } else if (spent < domain->spin_turns + domain->yield_turns) {
         wait->turns++;
-        sched_yield();
+        yield(domain);
     } else {
         domain_sleep(domain, wait->interrupts, ready, arg, deadline_ns);
     }

@@ -21,6 +21,9 @@ struct domain {
     int watched[8]; /* descriptors of transports that sleepers watch */
     int nwatched;
     uint32_t spin_turns, yield_turns; /* how a wait begins: see domain_init */
+    int place;                        /* among the ranks of this host; -1: cores are enough */
+    _Atomic uint32_t yields;          /* of waits, when cores are not enough */
+    _Atomic int64_t settle_ns;        /* when to look next whether the rank is where it should be */
     struct sleeper_pool *sleepers;
     _Atomic uint64_t sleeps;
     /* Moves what can move; called inside. Returns the number of events. */
@@ -31,9 +34,9 @@ struct domain {
     void *context;
 };
 
-/* `crowded`: more ranks than cores on this host, so that spinning takes the core from the peer
- * that is waited for. */
-rota_status domain_init(struct domain *domain, const struct doorbell *bell, bool crowded);
+/* `place`: number of this rank among those of its host when they are more than its cores, so that
+ * spinning takes the core from the peer that is waited for; else -1. */
+rota_status domain_init(struct domain *domain, const struct doorbell *bell, int place);
 void domain_destroy(struct domain *domain);
 /* In the child of a fork: whoever was inside or asleep is not there. */
 void domain_after_fork(struct domain *domain);

@@ -331,8 +331,10 @@ static void set_peers(struct job *job) {
 }
 
 static rota_status open_domain(struct job *job) {
-    int cores = bootstrap_host_cores(job->records, job->nranks, job->rank);
-    rota_status status = domain_init(&job->domain, &job->host.bell, job->local_ranks > cores);
+    int cores = bootstrap_host_cores(job->records, job->nranks, job->rank), place = -1;
+    for (int r = 0; job->local_ranks > cores && r <= job->rank; r++)
+        place += job_same_host(job, r, job->rank);
+    rota_status status = domain_init(&job->domain, &job->host.bell, place);
     if (status != ROTA_OK)
         return status;
     job->domain.progress = job_progress;

@@ -162,3 +162,22 @@ Test(quota, nonsense_is_no_limit) {
     cr_assert_eq(quota("garbage\n::\n0:\n:::\n"), 0);
     cr_assert_eq(cpu_quota_cores("/nonexistent", root), 0);
 }
+
+Test(cpu, settles_real_time_threads_alone) {
+    cpu_set_t before, after;
+    struct sched_param lowest = {.sched_priority = sched_get_priority_min(SCHED_RR)};
+    cr_assert_eq(sched_getaffinity(0, sizeof(before), &before), 0);
+    cr_assert_not(cpu_settle(0), "a fair thread is the kernel's to place");
+    if (CPU_COUNT(&before) < 2 || sched_setscheduler(0, SCHED_RR, &lowest) != 0)
+        cr_skip_test("needs two cores and the right to a real-time policy");
+    cr_assert_not(cpu_settle(-1));
+    for (int nth = 0; nth < 2 * CPU_COUNT(&before); nth++) {
+        cr_assert(cpu_settle(nth));
+        int cpu = sched_getcpu(), lower = 0;
+        for (int i = 0; i < cpu; i++)
+            lower += CPU_ISSET((size_t)i, &before);
+        cr_assert_eq(lower, nth % CPU_COUNT(&before));
+    }
+    cr_assert_eq(sched_getaffinity(0, sizeof(after), &after), 0);
+    cr_assert(CPU_EQUAL(&before, &after));
+}
