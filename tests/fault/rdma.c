@@ -80,7 +80,8 @@ static void C79_no_library(void) {
     int index = verbs_index();
     if (index < 0)
         kit_skip("this build has no verbs transport");
-    FILE *list = popen("PATH=$PATH:/sbin ldconfig -p | sed -n 's/.*libibverbs.so.1 .*=> //p'", "re");
+    FILE *list =
+        popen("PATH=$PATH:/sbin ldconfig -p | sed -n 's/.*libibverbs.so.1 .*=> //p'", "re");
     char path[512] = "";
     if (list == NULL || fgets(path, sizeof(path), list) == NULL)
         path[0] = '\0';
@@ -96,7 +97,8 @@ static void C79_no_library(void) {
     expect_silent_success(&job, "without libibverbs");
     struct heard heard = {0};
     CHECK(rota_transport_survey(index, hear, &heard) == ROTA_OK, "the survey fails");
-    CHECK(heard.findings == 1 && heard.library, "the survey does not say that libibverbs is missing");
+    CHECK(heard.findings == 1 && heard.library,
+          "the survey does not say that libibverbs is missing");
 }
 
 /* Who asks for it by name is told once per rank; the others of the list carry the job. */

@@ -20,9 +20,9 @@
 /* What is wanted, from the settings. */
 struct wish {
     const struct settings *settings;
-    int gid_index;      /* -1: choose */
-    unsigned partition; /* 0: choose */
-    unsigned mtu;       /* 0: the link's */
+    int gid_index;       /* -1: choose */
+    unsigned partition;  /* 0: choose */
+    unsigned mtu;        /* 0: the link's */
     bool any, excluding; /* ROTA_RDMA_DEVICE names nothing; names what is left out */
 };
 
@@ -155,8 +155,8 @@ static int rate(const struct look *look, const struct verbs_device_port *port,
         return 0;
     if (port->ethernet && !port->iwarp)
         return entry->gid_type == IBV_GID_TYPE_ROCE_V2 ? worth(entry->gid.raw) : 0;
-    *interface = port->iwarp ? interface_at(look, entry->ndev_ifindex)
-                             : ipoib_over(look, entry->gid.raw);
+    *interface =
+        port->iwarp ? interface_at(look, entry->ndev_ifindex) : ipoib_over(look, entry->gid.raw);
     return *interface != NULL ? worth((*interface)->ip) + (port->iwarp ? 1 : 0) : 0;
 }
 
@@ -164,7 +164,9 @@ static void say_no_gid(const struct look *look, struct verbs_device_port *port, 
     if (look->wish->gid_index >= 0)
         say(port, "GID %d (ROTA_RDMA_GID_INDEX) is not there or not of %s with an IP address",
             look->wish->gid_index,
-            port->iwarp ? "an interface" : port->ethernet ? "RoCE v2" : "an IPoIB interface");
+            port->iwarp      ? "an interface"
+            : port->ethernet ? "RoCE v2"
+                             : "an IPoIB interface");
     else if (!any)
         say(port, "no GID: its network interface is down or has no address");
     else if (port->iwarp)
@@ -256,7 +258,8 @@ static void look_at_port(const struct look *look, struct verbs_device_port *port
     port->used = true;
 }
 
-static struct verbs_device_port *add(struct verbs_device_ports *ports, const char *device, int number) {
+static struct verbs_device_port *add(struct verbs_device_ports *ports, const char *device,
+                                     int number) {
     if (ports->count == VERBS_DEVICE_PORTS)
         return NULL;
     struct verbs_device_port *port = &ports->ports[ports->count++];
@@ -265,8 +268,8 @@ static struct verbs_device_port *add(struct verbs_device_ports *ports, const cha
     return port;
 }
 
-static rota_status look_at_ports(struct look *look, struct verbs_device_ports *ports, const char *name,
-                                 bool iwarp) {
+static rota_status look_at_ports(struct look *look, struct verbs_device_ports *ports,
+                                 const char *name, bool iwarp) {
     struct ibv_device_attr attributes = {0};
     int error = look->calls->query_device(look->context, &attributes);
     if (error != 0) {
@@ -349,9 +352,9 @@ static void conclude(struct verbs_device_ports *ports) {
     for (int i = 0; i < ports->count && ports->used == 0; i++) {
         const struct verbs_device_port *port = &ports->ports[i];
         if (length < sizeof(ports->why))
-            length += (size_t)snprintf(ports->why + length, sizeof(ports->why) - length,
-                                       "%s%s:%u: %s", i > 0 ? "; " : "", port->device,
-                                       port->number, port->why);
+            length +=
+                (size_t)snprintf(ports->why + length, sizeof(ports->why) - length, "%s%s:%u: %s",
+                                 i > 0 ? "; " : "", port->device, port->number, port->why);
         if (ports->system_error == 0)
             ports->system_error = port->system_error;
     }

@@ -49,6 +49,12 @@ void verbs_address(const uint8_t ip[16], uint32_t interface, uint16_t port,
  * far as this end knows: what the port and the route carry. Returns its position, -1: none does. */
 int verbs_route(const struct verbs_rail *rails, int count, const uint8_t ip[16], uint32_t *mtu);
 
+/* Instead of rdma_resolve_route, after ADDR_RESOLVED on an Ethernet rail with immediate: has the
+ * connection of `id` use packets of this size, which its request tells the other side. The event
+ * ROUTE_RESOLVED follows. `ack_timeout` as for RDMA_OPTION_ID_ACK_TIMEOUT. 0, or -1 and errno. */
+int verbs_set_path(const struct verbs_calls *calls, struct rdma_cm_id *id, uint32_t mtu,
+                   uint8_t ack_timeout);
+
 /* -- for people ---------------------------------------------------------------------------- */
 
 struct verbs_device_port {

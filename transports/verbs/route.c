@@ -1,6 +1,7 @@
 /* Which rail leads to a peer's address, and what packets hold on the way. See devices.h. */
 #include "devices.h"
 
+#include <infiniband/sa.h>
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -73,7 +74,7 @@ static int find_route(const struct verbs_rail *rails, int count, const uint8_t i
                       uint32_t *ip_mtu) {
     struct sockaddr_storage source;
     *ip_mtu = ask_route(NULL, ip, &source);
-    for (int i = 0; i < count && *ip_mtu > 0; i++)
+    for (int i = 0; i<count && * ip_mtu> 0; i++)
         if (begins_at(&source, &rails[i]))
             return i;
     /* The kernel would begin elsewhere (rules by source address, several ways): the first of ours
@@ -99,4 +100,25 @@ int verbs_route(const struct verbs_rail *rails, int count, const uint8_t ip[16],
         fits *= 2;
     *mtu = fits;
     return found;
+}
+
+int verbs_set_path(const struct verbs_calls *calls, struct rdma_cm_id *id, uint32_t mtu,
+                   uint8_t ack_timeout) {
+    enum { EXACTLY = 2 << 6, NUMPATHS = 1, REVERSIBLE = 1 << 7, HOPS = 64, ANY_RATE = 0 };
+    const struct rdma_ib_addr *ends = &id->route.addr.addr.ibaddr;
+    uint8_t code = IBV_MTU_256;
+    while (code < IBV_MTU_4096 && 128u << code < mtu)
+        code++;
+    /* Hardware addresses and VLAN are the kernel's to find. */
+    struct ibv_path_data data = {
+        .flags = IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL,
+        .path = {.dgid = ends->dgid,
+                 .sgid = ends->sgid,
+                 .flowlabel_hoplimit = htonl(HOPS),
+                 .reversible_numpath = REVERSIBLE | NUMPATHS,
+                 .pkey = htons(0xffff),
+                 .mtu = (uint8_t)(EXACTLY | code),
+                 .rate = EXACTLY | ANY_RATE,
+                 .packetlifetime = (uint8_t)(EXACTLY | (ack_timeout > 0 ? ack_timeout - 1 : 18))}};
+    return calls->set_option(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, &data, sizeof(data));
 }

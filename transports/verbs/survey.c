@@ -21,8 +21,7 @@ struct survey {
 };
 
 static void tell(const struct survey *survey, rota_finding_level level, const char *topic,
-                 const char *advice, const char *format, ...)
-    __attribute__((format(printf, 5, 6)));
+                 const char *advice, const char *format, ...) __attribute__((format(printf, 5, 6)));
 static void tell(const struct survey *survey, rota_finding_level level, const char *topic,
                  const char *advice, const char *format, ...) {
     char text[512];
@@ -80,7 +79,8 @@ static const struct {
     {"counters/port_xmit_discards", "packets were dropped: congestion, or the peer is down"},
     {"counters/local_link_integrity_errors", "the link is damaged"},
     {"counters/excessive_buffer_overrun_errors", "flow control of the link fails"},
-    {"hw_counters/packet_seq_err", "packets were lost: on Ethernet look at flow control (PFC, ECN)"},
+    {"hw_counters/packet_seq_err",
+     "packets were lost: on Ethernet look at flow control (PFC, ECN)"},
     {"hw_counters/local_ack_timeout_err", "acknowledgements were lost"},
     {"hw_counters/rx_icrc_encapsulated", "damaged packets came in"},
     {"hw_counters/retry_exceeded_err", "a peer did not answer"},
@@ -136,8 +136,8 @@ static struct ibv_context *open_named(const struct survey *survey, const char *n
 static int try_registering(const struct survey *survey, struct ibv_context *context,
                            const char **call) {
     int error = 0;
-    void *memory = mmap(NULL, TRIAL_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-                        0);
+    void *memory =
+        mmap(NULL, TRIAL_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     *call = "mmap";
     if (memory == MAP_FAILED)
         return errno;

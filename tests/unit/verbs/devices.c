@@ -14,7 +14,9 @@
 #define ROCE(...)                                                                                  \
     {                                                                                              \
         .state = IBV_PORT_ACTIVE, .layer = IBV_LINK_LAYER_ETHERNET, .width = 2, .speed = 32,       \
-        .mtu = IBV_MTU_4096, .gids = { __VA_ARGS__ }                                               \
+        .mtu = IBV_MTU_4096, .gids = {                                                             \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
     }
 #define IB(address)                                                                                \
     {                                                                                              \
@@ -24,10 +26,14 @@
             {"2001:db8::7", IBV_GID_TYPE_IB, 0}                                                    \
         }                                                                                          \
     }
-#define V2(address) {address, IBV_GID_TYPE_ROCE_V2, 1}
-#define V1(address) {address, IBV_GID_TYPE_ROCE_V1, 1}
+#define V2(address)                                                                                \
+    { address, IBV_GID_TYPE_ROCE_V2, 1 }
+#define V1(address)                                                                                \
+    { address, IBV_GID_TYPE_ROCE_V1, 1 }
 #define DEVICE(name_, ...)                                                                         \
-    { .name = name_, .transport = IBV_TRANSPORT_IB, .ports = 1, .port = { __VA_ARGS__ } }
+    {                                                                                              \
+        .name = name_, .transport = IBV_TRANSPORT_IB, .ports = 1, .port = { __VA_ARGS__ }          \
+    }
 
 static struct verbs_device_ports ports;
 static struct verbs_interface interfaces[8];
@@ -35,9 +41,8 @@ static int ninterfaces;
 
 static void add_interface(const char *name, const char *ip, const char *gid, uint16_t partition) {
     struct verbs_interface *interface = &interfaces[ninterfaces++];
-    *interface = (struct verbs_interface){.index = 100 + (uint32_t)ninterfaces,
-                                          .infiniband = gid != NULL,
-                                          .partition = partition};
+    *interface = (struct verbs_interface){
+        .index = 100 + (uint32_t)ninterfaces, .infiniband = gid != NULL, .partition = partition};
     snprintf(interface->name, sizeof(interface->name), "%s", name);
     cr_assert_eq(inet_pton(AF_INET6, ip, interface->ip), 1);
     cr_assert(gid == NULL || inet_pton(AF_INET6, gid, interface->gid) == 1);
@@ -175,7 +180,8 @@ Test(devices, best_gid) {
 Test(devices, gid_by_setting) {
     setenv("ROTA_RDMA_GID_INDEX", "0", 1);
     cr_assert_eq(find(&rxe, 1), ROTA_OK);
-    expect_used("rxe0", 1, "RoCE v2 over lo, 100 Gb/s, GID 0, address fe80::5054:ff:fe00:1, MTU 4096");
+    expect_used("rxe0", 1,
+                "RoCE v2 over lo, 100 Gb/s, GID 0, address fe80::5054:ff:fe00:1, MTU 4096");
     setenv("ROTA_RDMA_GID_INDEX", "5", 1);
     cr_assert_eq(find(&rxe, 1), ROTA_OK);
     expect_unused("rxe0", 1, "GID 5 (ROTA_RDMA_GID_INDEX) is not there");
@@ -232,16 +238,18 @@ Test(devices, partitions) {
     expect_unused("mlx4_0", 1, "no IPoIB interface with an address");
     add_interface("ib0.1", "::ffff:10.1.0.1", "fe80::2:c903:1", 0x0001);
     cr_assert_eq(find(&fabric, 1), ROTA_OK);
-    expect_used("mlx4_0", 1, "InfiniBand over ib0.1, 200 Gb/s, GID 0, address 10.1.0.1, partition "
-                             "0x0001, MTU 4096");
+    expect_used("mlx4_0", 1,
+                "InfiniBand over ib0.1, 200 Gb/s, GID 0, address 10.1.0.1, partition "
+                "0x0001, MTU 4096");
     add_interface("ib0.8007", "::ffff:10.7.0.1", "fe80::2:c903:1", 0x8007);
     add_interface("ib0", "::ffff:10.2.0.1", "fe80::2:c903:1", 0xffff);
     cr_assert_eq(find(&fabric, 1), ROTA_OK);
     cr_assert_eq(ports.ports[0].partition, 0x8007, "the first with full membership");
     setenv("ROTA_RDMA_PARTITION", "0x7fff", 1);
     cr_assert_eq(find(&fabric, 1), ROTA_OK);
-    expect_used("mlx4_0", 1, "InfiniBand over ib0, 200 Gb/s, GID 0, address 10.2.0.1, partition "
-                             "0xffff, MTU 4096");
+    expect_used("mlx4_0", 1,
+                "InfiniBand over ib0, 200 Gb/s, GID 0, address 10.2.0.1, partition "
+                "0xffff, MTU 4096");
     setenv("ROTA_RDMA_PARTITION", "32769", 1); /* 0x8001: only a limited member of it */
     cr_assert_eq(find(&fabric, 1), ROTA_OK);
     cr_assert_eq(ports.ports[0].partition, 0x0001);
@@ -316,8 +324,7 @@ Test(choice, by_speed_and_name) {
     expect_unused("mlx5_2", 2, "left out by ROTA_RDMA_DEVICE");
     cr_assert_str_eq(used_with("mlx5_2"), "mlx5_2:1 mlx5_2:2");
     cr_assert_str_eq(used_with("mlx5_2:2"), "mlx5_2:2");
-    cr_assert_str_eq(used_with("mlx5_*,bnxt_re0:1"),
-                     "bnxt_re0:1 mlx5_2:1 mlx5_2:2 mlx5_10:1");
+    cr_assert_str_eq(used_with("mlx5_*,bnxt_re0:1"), "bnxt_re0:1 mlx5_2:1 mlx5_2:2 mlx5_10:1");
     cr_assert_str_eq(used_with("^mlx5_2"), "mlx5_10:1");
     cr_assert_str_eq(used_with("^mlx5_*"), "bnxt_re0:1");
     cr_assert_str_eq(used_with("^mlx5_2:1"), "mlx5_2:2 mlx5_10:1");
