@@ -251,6 +251,8 @@ int bench_main(int argc, char **argv) {
     int process, status;
     if (argc > 1 && strcmp(argv[1], "--overheads") == 0)
         return bench_overheads(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "--cores") == 0)
+        return bench_cores(argc - 1, argv + 1);
     bench_options_parse(&options, argc, argv);
     int processes = launched_processes(&process);
     if (processes == 0) {

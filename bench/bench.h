@@ -6,5 +6,7 @@
 int bench_main(int argc, char **argv);
 /* `rota bench --overheads`, which is the first argument: argv[0]. */
 int bench_overheads(int argc, char **argv);
+/* `rota bench --cores`, in the same way. */
+int bench_cores(int argc, char **argv);
 
 #endif

@@ -267,7 +267,7 @@ static error_t option_parse(int key, char *value, struct argp_state *state) {
 static const struct argp parser = {
     .options = help,
     .parser = option_parse,
-    .args_doc = "OPERATION...|--all\n--overheads",
+    .args_doc = "OPERATION...|--all\n--overheads\n--cores",
     .doc = "Measures collective operations and checks every element of their results. Prints "
            "nccl-tests' table.\vOperations: all_reduce, all_gather, reduce_scatter, broadcast, "
            "reduce, all_to_all, gather, scatter, scan, exclusive_scan, send_recv, barrier, and "

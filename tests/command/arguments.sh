@@ -29,6 +29,9 @@ for option in -b -e -i -f -n -w -c -a -t -T --ranks --hosts -d -o -r --transport
     refused "$name" "$rota" bench all_reduce "$option" "$value"
   done
 done
+refused "-k" "$rota" bench --cores -k 1
+refused "-b" "$rota" bench --cores -b 3
+refused "'x'" "$rota" bench --cores x
 refused "-b" "$rota" bench all_reduce -b 2K -e 1K
 refused "--ranks" "$rota" bench all_reduce --hosts 2+2 --ranks 3
 refused "-r" "$rota" bench broadcast -r 2 --ranks 2

@@ -22,6 +22,8 @@ for transport in shm tcp; do
 done
 expect 0 "$rota" bench all_reduce "${small[@]}" -t 3
 table 3
+expect 0 "$rota" bench --cores -k 3 -b 2M
+grep -Eqx '3 cores +[0-9.]+ GB/s +[0-9.]+ times as fast' "$folder/out" || fail "cores"
 expect 0 "$rota" bench all_gather "${small[@]}" --hosts 0,1,0
 table 3
 expect 0 "$rota" bench broadcast reduce "${small[@]}" -r all --ranks 3
