@@ -86,9 +86,10 @@ static bool json_open(struct bench_session *session) {
     return session->json != NULL;
 }
 
-/* *ran: every call was made, whatever was found. */
+/* *ran: every rank comes to its end, whatever was found. */
 static int session_run(struct bench_session *session, bool *ran) {
-    if (!ranks_suit(session) || !json_open(session))
+    *ran = !ranks_suit(session);
+    if (*ran || !json_open(session))
         return CLI_EXIT_USAGE;
     if (session->rank == 0)
         bench_table_head(session);
