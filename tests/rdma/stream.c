@@ -96,9 +96,9 @@ static void to_and_fro(const struct stream *stream) {
     if (stream->rank == 0)
         check(rota_send(stream->memory, stream->bytes, ROTA_UINT8, other, DATA, stream->comm, NULL),
               "send");
-    check(rota_recv(stream->memory, stream->bytes, ROTA_UINT8, other, DATA, stream->comm, NULL,
-                    NULL),
-          "recv");
+    check(
+        rota_recv(stream->memory, stream->bytes, ROTA_UINT8, other, DATA, stream->comm, NULL, NULL),
+        "recv");
     if (stream->rank == 1)
         check(rota_send(stream->memory, stream->bytes, ROTA_UINT8, other, DATA, stream->comm, NULL),
               "send");
@@ -128,7 +128,8 @@ int main(int argc, char **argv) {
     bool throughput = argc == 4 && strcmp(argv[1], "bandwidth") == 0;
     stream.bytes = argc == 4 ? strtoull(argv[2], NULL, 10) : 0;
     stream.count = argc == 4 ? strtoul(argv[3], NULL, 10) : 0;
-    if (stream.bytes == 0 || stream.count == 0 || (!throughput && strcmp(argv[1], "latency") != 0)) {
+    if (stream.bytes == 0 || stream.count == 0 ||
+        (!throughput && strcmp(argv[1], "latency") != 0)) {
         fprintf(stderr, "usage: stream bandwidth|latency BYTES COUNT\n");
         return 2;
     }

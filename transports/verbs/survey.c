@@ -218,7 +218,10 @@ void verbs_survey(const struct settings *settings, rota_finding_fn function, voi
         return;
     }
     if (ports.count == 0)
-        tell(&survey, ROTA_FINDING_NOTE, "rdma", advice_for(ports.system_error), "%s", ports.why);
+        tell(&survey, ROTA_FINDING_NOTE, "rdma",
+             "the kernel shows a device: load ib_uverbs and install the providers "
+             "(ibverbs-providers)",
+             "%s", ports.why);
     const struct verbs_device_port *first = NULL;
     for (int i = 0; i < ports.count; i++) {
         tell_of_port(&survey, &ports.ports[i]);

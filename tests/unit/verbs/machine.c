@@ -117,6 +117,49 @@ static void free_cm_devices(struct ibv_context **list) {
     opened--;
 }
 
+static struct ibv_pd *make_domain(struct ibv_context *context) {
+    static struct ibv_pd domain;
+    errno = table_of(context)->pd_error;
+    domain.context = context;
+    opened += errno == 0;
+    return errno == 0 ? &domain : NULL;
+}
+
+static int free_domain(struct ibv_pd *domain) {
+    (void)domain;
+    opened--;
+    return 0;
+}
+
+static struct ibv_mr *make_registration(struct ibv_pd *domain, void *memory, size_t bytes,
+                                        int access) {
+    static struct ibv_mr registration;
+    (void)memory;
+    (void)bytes;
+    (void)access;
+    errno = table_of(domain->context)->registration_error;
+    opened += errno == 0;
+    return errno == 0 ? &registration : NULL;
+}
+
+static int free_registration(struct ibv_mr *registration) {
+    (void)registration;
+    opened--;
+    return 0;
+}
+
+static struct rdma_event_channel *make_channel(void) {
+    static struct rdma_event_channel channel;
+    errno = device_count > 0 ? devices[0].table->channel_error : 0;
+    opened += errno == 0;
+    return errno == 0 ? &channel : NULL;
+}
+
+static void free_channel(struct rdma_event_channel *channel) {
+    (void)channel;
+    opened--;
+}
+
 const struct verbs_calls *machine_make(const struct machine_device *table, int count,
                                        int list_error) {
     static const struct verbs_calls calls = {.get_device_list = list_devices,
@@ -128,7 +171,13 @@ const struct verbs_calls *machine_make(const struct machine_device *table, int c
                                              .query_port = query_port,
                                              .query_gid_table = query_gids,
                                              .get_devices = cm_devices,
-                                             .free_devices = free_cm_devices};
+                                             .free_devices = free_cm_devices,
+                                             .alloc_pd = make_domain,
+                                             .dealloc_pd = free_domain,
+                                             .reg_mr = make_registration,
+                                             .dereg_mr = free_registration,
+                                             .create_event_channel = make_channel,
+                                             .destroy_event_channel = free_channel};
     memset(devices, 0, sizeof(devices));
     for (int i = 0; i < count; i++) {
         devices[i].table = &table[i];

@@ -27,14 +27,15 @@ struct machine_device {
     int ports;
     struct machine_port port[MACHINE_PORTS];
     /* Errors of the calls on it; 0: none. */
-    int open_error, device_error, port_error, gid_error, cm_error;
+    int open_error, device_error, port_error, gid_error, cm_error, pd_error, registration_error;
+    int channel_error; /* of the first device: of the machine's event channels */
 };
 
 /* The calls of a machine with these devices, until the next one is made. `list_error`: of
  * get_device_list. */
 const struct verbs_calls *machine_make(const struct machine_device *devices, int count,
                                        int list_error);
-/* Devices and lists that are not closed or freed. */
+/* Devices, lists, domains, registrations and channels that are not closed or freed. */
 int machine_open(void);
 
 #endif
