@@ -228,8 +228,9 @@ struct transport_ops {
                     struct transport_header *header);
 
     /* -- memory ---------------------------------------------------------------------------- */
-    /* Registers a range for remote access; NULL in transports that need none. The key is what a
-     * peer needs, at most 64 bytes. */
+    /* Registers a range for remote access; NULL in transports that need none. The range stays
+     * mapped until it is deregistered. The key is what a peer needs, at most 64 bytes. Both: any
+     * thread, without the domain. */
     rota_status (*register_memory)(struct transport *transport, void *data, size_t bytes, void *key,
                                    size_t *key_bytes, void **handle);
     void (*deregister_memory)(struct transport *transport, void *handle);

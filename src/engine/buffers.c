@@ -3,16 +3,24 @@
 #include "engine/buffers.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "engine/job.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <uthash.h>
+
+/* What the transports of the job, in the order of job->active, know memory by. */
+struct pins {
+    void *handles[JOB_MAX_TRANSPORTS];
+};
 
 struct allocation {
     void *memory;
     const struct job *job;
     struct transport *transport; /* NULL: ordinary memory */
+    struct pins pins;
     UT_hash_handle hh;
 };
 
@@ -21,12 +29,39 @@ struct rota_mem {
     const struct job *job;
     uintptr_t begin;
     size_t bytes;
+    struct pins pins;
     UT_hash_handle hh;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards both tables */
 static struct allocation *allocations;
 static struct rota_mem *registrations;
+
+/* Makes memory known to the transports that want to know it. One that cannot take it works without,
+ * slower. */
+static void pin(const struct job *job, const void *memory, size_t bytes, struct pins *pins) {
+    static _Atomic bool warned;
+    uint32_t kind = 1u << memory_identify(memory, bytes)->id;
+    for (int i = 0; i < job->nactive; i++) {
+        struct transport *transport = job->active[i];
+        size_t key_bytes = 0;
+        char key[64];
+        if (transport->ops->register_memory == NULL || !(transport->caps.memory_kinds & kind) ||
+            transport->ops->register_memory(transport, (void *)(uintptr_t)memory, bytes, key,
+                                            &key_bytes, &pins->handles[i]) == ROTA_OK)
+            continue;
+        pins->handles[i] = NULL;
+        log_write(atomic_exchange_explicit(&warned, true, memory_order_relaxed) ? LOG_INFO
+                                                                                : LOG_WARN,
+                  "%s; messages are copied instead", error_record()->message);
+    }
+}
+
+static void unpin(const struct job *job, const struct pins *pins) {
+    for (int i = 0; i < job->nactive; i++)
+        if (pins->handles[i] != NULL)
+            job->active[i]->ops->deregister_memory(job->active[i], pins->handles[i]);
+}
 
 /* From the first transport that has memory of its own, else ordinary. */
 static void *take(struct job *job, size_t bytes, struct transport **transport) {
@@ -44,6 +79,7 @@ static void *take(struct job *job, size_t bytes, struct transport **transport) {
 
 static void give_back(const struct allocation *allocation) {
     struct transport *transport = allocation->transport;
+    unpin(allocation->job, &allocation->pins);
     if (transport != NULL)
         (void)transport->ops->deallocate(transport, allocation->memory);
     else
@@ -59,6 +95,7 @@ rota_status buffers_allocate(struct job *job, size_t bytes, void **memory) {
         return error_raise(ROTA_ERR_MEMORY, "no memory for a buffer of %zu bytes", bytes);
     }
     allocation->job = job;
+    pin(job, allocation->memory, bytes, &allocation->pins);
     pthread_mutex_lock(&lock);
     HASH_ADD_PTR(allocations, memory, allocation);
     pthread_mutex_unlock(&lock);
@@ -94,6 +131,7 @@ rota_status buffers_register(const struct job *job, const void *memory, size_t b
     registration->job = job;
     registration->begin = (uintptr_t)memory;
     registration->bytes = bytes;
+    pin(job, memory, bytes, &registration->pins);
     pthread_mutex_lock(&lock);
     HASH_ADD_PTR(registrations, self, registration);
     pthread_mutex_unlock(&lock);
@@ -111,6 +149,7 @@ rota_status buffers_deregister(rota_mem *handle) {
     if (registration == NULL)
         return error_raise(ROTA_ERR_ARGUMENT, "handle %p is no registration, or ended before",
                            (void *)handle);
+    unpin(registration->job, &registration->pins);
     free(registration);
     return ROTA_OK;
 }
@@ -143,6 +182,7 @@ void buffers_forget(const struct job *job) {
         if (registration->job != job)
             continue;
         HASH_DEL(registrations, registration);
+        unpin(job, &registration->pins);
         free(registration);
     }
     pthread_mutex_unlock(&lock);

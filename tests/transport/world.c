@@ -1,6 +1,10 @@
 /* The world in which transports are tested. */
 #include "world.h"
 
+#ifdef WORLD_FAKE
+#include "unit/verbs/fake.h"
+#endif
+
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -108,6 +112,9 @@ void world_open(struct world *world, int n) {
     setenv("ROTA_INTERFACE", "lo", 1);
     if (world_is("test"))
         setenv("ROTA_TEST_TRANSPORT", "over=" WORLD_OVER ",seed=7,delay_us=50", 0);
+#ifdef WORLD_FAKE
+    fake_begin(WORLD_FAKE);
+#endif
     cr_assert_eq(settings_load(&world->settings), ROTA_OK);
     world->n = world_is("self") ? 1 : n;
     for (int r = 0; r < world->n; r++)
@@ -153,6 +160,9 @@ void world_close(struct world *world) {
     for (int r = 0; r < world->n; r++)
         world_close_rank(world, r);
     settings_free(world->settings);
+#ifdef WORLD_FAKE
+    fake_end();
+#endif
 }
 
 void world_progress(struct world *world) {

@@ -35,6 +35,7 @@ RULES = {
     "transports/self": BELOW_TRANSPORTS,
     "transports/shm": BELOW_TRANSPORTS,
     "transports/mux": BELOW_TRANSPORTS,
+    "transports/verbs": BELOW_TRANSPORTS + ["transports/mux"],
     "transports/tcp": BELOW_TRANSPORTS + ["transports/mux"],
     "transports/verbs": BELOW_TRANSPORTS + ["transports/mux"],
     "transports/test": BELOW_TRANSPORTS,

@@ -1,0 +1,34 @@
+/* RDMA devices that are not there: the table of verbs calls over memory of this process, with
+ * queue pairs, completion queues, keys and a connection manager that mind the rules which an
+ * adapter minds (keys and bounds, receive requests, depths of queues, completions that nobody
+ * takes), and with faults on demand. Requests are carried out when somebody polls, one per queue
+ * pair and poll. Any thread. A broken rule aborts the program with a line that names it. */
+#ifndef FAKE_H
+#define FAKE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct fake_counts {
+    uint64_t requests, inlined, signalled; /* send requests posted */
+    uint64_t writes, immediates, sends;    /* of these */
+    uint64_t written;                      /* bytes */
+    uint64_t not_ready;                    /* receive requests missing (RNR) */
+    int memory, pairs, queues, ids;        /* that exist */
+};
+extern struct fake_counts fake_counts;
+
+/* Puts the double in place of the libraries: `devices` (1 or 2) with one port each, their addresses
+ * 10.77.0.1 and 10.77.0.2. `immediate` false: iWARP. */
+void fake_begin(int devices, bool immediate, bool shared_receives);
+/* The libraries again; aborts when something was left. */
+void fake_end(void);
+/* From the `after`-th call of this name on (1: the next), `times` calls fail with this errno. Also
+ * "address": a resolution ends in RDMA_CM_EVENT_ADDR_ERROR. */
+void fake_fail(const char *call, int after, int times, int error);
+/* Nothing gets through any more; requests that are under way fail after a while. */
+void fake_cut(bool cut);
+/* Requests are kept, and none is carried out. */
+void fake_pause(bool pause);
+
+#endif

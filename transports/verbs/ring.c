@@ -1,0 +1,176 @@
+/* The ring: the ordered pipe of bytes between two ranks. See verbs.h for how it works. */
+#include "verbs.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static size_t slots_of(size_t bytes) {
+    return (bytes + VERBS_SLOT_BYTES - 1) / VERBS_SLOT_BYTES;
+}
+
+bool verbs_ring_open(struct verbs_connection *connection, struct verbs_port *port) {
+    struct verbs *verbs = verbs_home(connection);
+    size_t ring = (size_t)verbs->slots * VERBS_SLOT_BYTES;
+    size_t bytes = 2 * ring;
+    char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return false;
+    connection->mr =
+        verbs_mr(verbs, port, memory, bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    if (!connection->mr) {
+        munmap(memory, bytes);
+        return false;
+    }
+    connection->memory = connection->ring = memory;
+    connection->memory_bytes = bytes;
+    connection->mirror = memory + ring;
+    connection->slots = verbs->slots;
+    connection->sent = connection->acknowledged = 0;
+    connection->received = connection->told = 0;
+    connection->owes = connection->signal_next = false;
+    return true;
+}
+
+void verbs_ring_close(struct verbs_connection *connection) {
+    if (!connection->memory)
+        return;
+    (void)verbs_home(connection)->calls->dereg_mr(connection->mr);
+    munmap(connection->memory, connection->memory_bytes);
+    connection->memory = NULL;
+}
+
+/* Sends the chunk of `bytes` that lies in the mirror at the head, its own head filled here. */
+static bool chunk_send(struct verbs_connection *connection, size_t bytes) {
+    struct verbs *verbs = verbs_home(connection);
+    struct verbs_pair *pair = connection->pair;
+    size_t offset = (size_t)(connection->sent % connection->slots) * VERBS_SLOT_BYTES;
+    struct verbs_chunk head = {(uint32_t)bytes, (uint32_t)connection->received};
+    memcpy(connection->mirror + offset, &head, sizeof head);
+    size_t whole = bytes + sizeof head;
+    struct ibv_sge sge = {(uintptr_t)connection->mirror + offset, (uint32_t)whole,
+                          connection->mr->lkey};
+    bool immediate = pair->port->rail->immediate;
+    unsigned requests = immediate ? 1 : 2;
+    struct ibv_send_wr notice = {.opcode = IBV_WR_SEND}, *bad = NULL;
+    struct ibv_send_wr write = {
+        .next = immediate ? NULL : &notice,
+        .sg_list = &sge,
+        .num_sge = 1,
+        .opcode = immediate ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE,
+        .send_flags = whole <= pair->inline_bytes ? IBV_SEND_INLINE : 0,
+        .imm_data = htonl((uint32_t)whole),
+        .wr.rdma = {.remote_addr = connection->peer_ring + offset, .rkey = connection->peer_key}};
+    struct ibv_send_wr *last = immediate ? &write : &notice;
+    uint64_t after = pair->posted + requests;
+    if (connection->signal_next || after / VERBS_SIGNAL_EACH != pair->posted / VERBS_SIGNAL_EACH)
+        last->send_flags |= IBV_SEND_SIGNALED;
+    last->wr_id = after;
+    int error = verbs->calls->post_send(pair->id->qp, &write, &bad);
+    if (error != 0) {
+        mux_break(&connection->base, error, "posting to the send queue: %s", strerror(error));
+        return false;
+    }
+    pair->posted = after;
+    connection->signal_next = false;
+    connection->sent += slots_of(whole);
+    connection->told = connection->received;
+    return true;
+}
+
+static bool queue_has_room(const struct verbs_pair *pair) {
+    return pair->posted - pair->completed + 2 <= VERBS_SEND_DEPTH;
+}
+
+/* Copies from the iovecs, from byte `*skip` of the first on. */
+static void gather(char *to, size_t bytes, struct iovec **iov, size_t *skip) {
+    while (bytes > 0) {
+        size_t n = (*iov)->iov_len - *skip;
+        n = n < bytes ? n : bytes;
+        if (n > 0)
+            memcpy(to, (char *)(*iov)->iov_base + *skip, n);
+        to += n;
+        bytes -= n;
+        *skip += n;
+        if (*skip == (*iov)->iov_len) {
+            (*iov)++;
+            *skip = 0;
+        }
+    }
+}
+
+ssize_t verbs_send(struct mux_connection *mux_connection, struct iovec *iov, int count) {
+    struct verbs_connection *connection = verbs_connection_of(mux_connection);
+    size_t left = 0, done = 0, skip = 0;
+    for (int i = 0; i < count; i++)
+        left += iov[i].iov_len;
+    while (left > 0 && queue_has_room(connection->pair)) {
+        uint64_t used = connection->sent - connection->acknowledged;
+        if (used + VERBS_SLOTS_KEPT >= connection->slots)
+            break;
+        size_t slot = (size_t)(connection->sent % connection->slots);
+        size_t room = connection->slots - VERBS_SLOTS_KEPT - (size_t)used;
+        if (room > connection->slots - slot)
+            room = connection->slots - slot;
+        room = room * VERBS_SLOT_BYTES - sizeof(struct verbs_chunk);
+        if (room > VERBS_MAX_CHUNK - sizeof(struct verbs_chunk))
+            room = VERBS_MAX_CHUNK - sizeof(struct verbs_chunk);
+        size_t bytes = left < room ? left : room;
+        gather(connection->mirror + slot * VERBS_SLOT_BYTES + sizeof(struct verbs_chunk), bytes,
+               &iov, &skip);
+        if (!chunk_send(connection, bytes))
+            return (ssize_t)(done + left); /* it is broken: as if all were sent */
+        done += bytes;
+        left -= bytes;
+    }
+    if (done > 0)
+        return (ssize_t)done;
+    errno = EAGAIN;
+    return -1;
+}
+
+void verbs_ring_tell(struct verbs_connection *connection) {
+    connection->owes = false;
+    if (!connection->base.open || connection->base.is_broken ||
+        connection->received - connection->told < connection->slots / 2)
+        return;
+    if (queue_has_room(connection->pair) &&
+        connection->sent - connection->acknowledged < connection->slots)
+        (void)chunk_send(connection, 0);
+    else
+        connection->owes = true;
+}
+
+bool verbs_ring_last(struct verbs_connection *connection) {
+    connection->signal_next = true;
+    return queue_has_room(connection->pair) &&
+           connection->sent - connection->acknowledged < connection->slots &&
+           chunk_send(connection, 0);
+}
+
+void verbs_chunk_came(struct verbs_connection *connection, uint32_t bytes) {
+    struct mux_connection *base = &connection->base;
+    size_t slot = (size_t)(connection->received % connection->slots);
+    const char *data = connection->ring + slot * VERBS_SLOT_BYTES;
+    struct verbs_chunk head;
+    memcpy(&head, data, sizeof head);
+    size_t whole = sizeof head + (size_t)head.bytes;
+    uint32_t freed = head.consumed - (uint32_t)connection->acknowledged;
+    if (whole > (connection->slots - slot) * VERBS_SLOT_BYTES || (bytes && bytes != whole)) {
+        mux_break(base, EPROTO, "chunk of an impossible length");
+        return;
+    }
+    if (freed > connection->sent - connection->acknowledged) {
+        mux_break(base, EPROTO, "more slots consumed than there were");
+        return;
+    }
+    connection->acknowledged += freed;
+    if (head.bytes > 0 && !verbs_mux(base)->closing)
+        mux_input(base, data + sizeof head, head.bytes);
+    else
+        base->mux->base.counters.wire_bytes_received += sizeof head;
+    connection->received += slots_of(whole);
+    connection->owes = true;
+    base->mux->events++;
+}
