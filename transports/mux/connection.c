@@ -35,10 +35,10 @@ struct mux_connection *mux_connection_get(struct mux *mux, int peer) {
 /* How many slots this peer gets: an equal share of the pool, none when it is empty. */
 static unsigned slots_share(const struct mux *mux) {
     size_t peers = mux->host->nranks > 1 ? (size_t)mux->host->nranks - 1 : 1;
-    size_t share = MUX_SLOT_POOL / MUX_SLOT_CHARGE / peers;
-    size_t left = (MUX_SLOT_POOL - mux->slot_bytes_given) / MUX_SLOT_CHARGE;
-    if (share < 4)
-        share = 4;
+    size_t share = MUX_SLOT_POOL / mux->slot_charge / peers;
+    size_t left = (MUX_SLOT_POOL - mux->slot_bytes_given) / mux->slot_charge;
+    if (share < MUX_MIN_SLOTS)
+        share = MUX_MIN_SLOTS;
     if (share > MUX_MAX_SLOTS)
         share = MUX_MAX_SLOTS;
     return (unsigned)(share < left ? share : left);
@@ -48,7 +48,7 @@ void mux_begin(struct mux_connection *connection) {
     struct mux *mux = connection->mux;
     connection->open = true;
     connection->slots_given = slots_share(mux);
-    mux->slot_bytes_given += connection->slots_given * MUX_SLOT_CHARGE;
+    mux->slot_bytes_given += connection->slots_given * mux->slot_charge;
     connection->want_init = true;
     connection->npartial = 0;
     connection->in_frame = false;
@@ -62,7 +62,7 @@ void mux_shut(struct mux_connection *connection) {
         connection->open = false;
         mux->pipe->shut(connection);
     }
-    mux->slot_bytes_given -= connection->slots_given * MUX_SLOT_CHARGE;
+    mux->slot_bytes_given -= connection->slots_given * mux->slot_charge;
     connection->slots_given = 0;
     connection->is_broken = false;
     connection->broken = connection->write_error = 0;
@@ -72,7 +72,7 @@ void mux_shut(struct mux_connection *connection) {
 
 void mux_init_came(struct mux_connection *connection, const struct frame *frame) {
     struct mux *mux = connection->mux;
-    if (frame->total != MUX_SLOT_CHARGE || frame->length != 0) {
+    if (frame->total != mux->slot_charge || frame->length != 0) {
         mux_break(connection, EPROTO, "the peer's slots differ from ours");
         return;
     }

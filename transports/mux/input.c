@@ -19,7 +19,7 @@ static const char *check_data(struct mux_connection *connection, struct transpor
         return "message without a place was written";
     if (!(frame->flags & FRAME_FLAG_EAGER))
         return frame->message < stream->grant ? NULL : "message without permission";
-    if (frame->length > MUX_EAGER_BYTES)
+    if (frame->length > connection->mux->eager_bytes)
         return "eager message is too long";
     if (stream->got_charge == stream->reported) {
         if (connection->slots_bound >= connection->slots_given)
@@ -27,7 +27,7 @@ static const char *check_data(struct mux_connection *connection, struct transpor
         connection->slots_bound++;
     }
     stream->got_charge += mux_charge(frame->length);
-    if (stream->got_charge - stream->reported > MUX_SLOT_CHARGE)
+    if (stream->got_charge - stream->reported > connection->mux->slot_charge)
         return "message without credit";
     return NULL;
 }

@@ -13,12 +13,25 @@
 #define MS INT64_C(1000000)
 #define RETRY_NS (5 * MS)
 
+/* Follows from what both sides know. */
+static void set_slots(struct mux *mux) {
+    size_t peers = mux->host->nranks > 1 ? (size_t)mux->host->nranks - 1 : 1;
+    size_t fair = MUX_SLOT_POOL / MUX_MIN_SLOTS / peers;
+    size_t least = MUX_EAGER_MIN + MUX_MESSAGE_CHARGE;
+    size_t most = MUX_SLOT_MESSAGES * (MUX_EAGER_MAX + MUX_MESSAGE_CHARGE);
+    mux->slot_charge = fair < least ? least : fair > most ? most : fair;
+    mux->eager_bytes = mux->slot_charge / MUX_SLOT_MESSAGES - MUX_MESSAGE_CHARGE;
+    if (mux->eager_bytes < MUX_EAGER_MIN)
+        mux->eager_bytes = MUX_EAGER_MIN;
+}
+
 rota_status mux_init(struct mux *mux, const struct mux_pipe *pipe, struct transport_host *host) {
     mux->epoll_fd = mux->timer_fd = -1;
     mux->base.ops = pipe->ops;
     mux->pipe = pipe;
     mux->host = host;
     mux->due_ns = CLOCK_NEVER;
+    set_slots(mux);
     TAILQ_INIT(&mux->all);
     TAILQ_INIT(&mux->dirty);
     TAILQ_INIT(&mux->hot);

@@ -7,10 +7,10 @@
  * a connection and no stream waits for another's reader. There are two kinds of permission:
  *   - credit: each side gives the other K slots when the connection begins. A sender binds a slot
  *     to a stream while eager messages of that stream are not yet known to be consumed; a slot
- *     holds MUX_SLOT_CHARGE bytes of charge. The receiver returns credit as a running sum, on any
+ *     holds `slot_charge` bytes of charge. The receiver returns credit as a running sum, on any
  *     frame of the stream or in a CREDIT frame.
  *   - grant: the receiver permits all messages of a stream below a number. It grants what has been
- *     announced (expect, post_recv) when that is large, or when the sender asked.
+ *     announced (expect, post_recv) when credit cannot pay for it, or when the sender asked.
  * A sender with neither sends one REQUEST per message, which carries the header; the receiver
  * answers as soon as the message is announced, and returns all credit that it owes.
  *
@@ -41,18 +41,22 @@
 #include <sys/uio.h>
 #include <uthash.h>
 
-#define MUX_EAGER_BYTES ((size_t)16 << 10)
 #define MUX_MAX_MESSAGE ((size_t)1 << 30)
 #define MUX_PREFERRED_SLICE ((size_t)256 << 10)
 #define MUX_MAX_PIECES 64
 /* What a message costs beside its payload: the receiver's record of it. */
 #define MUX_MESSAGE_CHARGE 128u
-#define MUX_SLOT_CHARGE (MUX_EAGER_BYTES + MUX_MESSAGE_CHARGE)
+/* Limits of the longest message that may travel unannounced. In a large job it is the short one, so
+ * that each peer has MUX_MIN_SLOTS slots out of the pool. */
+#define MUX_EAGER_MIN ((size_t)16 << 10)
+#define MUX_EAGER_MAX ((size_t)64 << 10)
+/* Longest messages in a slot: credit that is returned by half slots then rarely needs a frame of
+ * its own, nor does its sender have to wait for it. */
+#define MUX_SLOT_MESSAGES 4
+#define MUX_MIN_SLOTS 4u
 #define MUX_MAX_SLOTS 64u
 /* Bytes that all peers together may send unannounced. */
 #define MUX_SLOT_POOL ((size_t)16 << 20)
-/* Announced messages from this length are granted at once; smaller ones usually have credit. */
-#define MUX_GRANT_FROM ((size_t)8 << 10)
 /* Largest message in a slot of reserve, and all slots together. */
 #define MUX_RESERVE_MAX ((size_t)1 << 20)
 #define MUX_RESERVE_POOL ((size_t)8 << 20)
@@ -303,6 +307,8 @@ struct mux {
     struct mux_streams pool_waiters;
     unsigned npool_waiters;
     size_t reserved_bytes, slot_bytes_given;
+    size_t eager_bytes; /* most bytes of an unannounced message */
+    size_t slot_charge; /* what a slot holds; both follow from the number of ranks */
     struct mux_pool pool;
     bool in_progress;
     bool something_broke, has_graves;

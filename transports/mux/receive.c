@@ -31,7 +31,7 @@ void mux_taken(struct transport_stream *stream, uint32_t charge) {
         stream->in_owing = true;
         TAILQ_INSERT_TAIL(&connection->owing, stream, owing_link);
     }
-    if (stream->taken - stream->reported >= MUX_SLOT_CHARGE / 2)
+    if (stream->taken - stream->reported >= connection->mux->slot_charge / 2)
         mux_need(stream, MUX_NEED_CREDIT);
 }
 
@@ -59,7 +59,7 @@ static void announce(struct transport_stream *stream, struct mux_post *post) {
     connection->nposts++;
     mux_connection_touch(connection);
     post->number = stream->announced++;
-    if (post->length >= MUX_GRANT_FROM ||
+    if (post->length > connection->mux->eager_bytes ||
         (stream->has_request && stream->request_number < stream->announced)) {
         stream->grant = stream->announced;
         mux_need(stream, MUX_NEED_CREDIT);

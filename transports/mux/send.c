@@ -108,12 +108,12 @@ static void writable(struct transport_stream *stream) {
 
 static bool has_credit(const struct transport_stream *stream, uint64_t length) {
     const struct mux_connection *connection = stream->connection;
-    if (length > MUX_EAGER_BYTES)
+    if (length > connection->mux->eager_bytes)
         return false;
     uint64_t out = stream->charged - stream->consumed;
     if (out == 0 && connection->slots_used >= connection->slots)
         return false;
-    return out + mux_charge(length) <= MUX_SLOT_CHARGE;
+    return out + mux_charge(length) <= connection->mux->slot_charge;
 }
 
 static void take_credit(struct transport_stream *stream, uint64_t length) {
@@ -392,7 +392,7 @@ static void batch_build(struct mux_connection *connection) {
     if (connection->want_init) {
         struct frame *frame = batch_frame(connection, FRAME_INIT);
         frame->credit = connection->slots_given;
-        frame->total = MUX_SLOT_CHARGE;
+        frame->total = connection->mux->slot_charge;
         frame_seal(frame);
         connection->want_init = false;
     }

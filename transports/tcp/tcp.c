@@ -28,7 +28,6 @@ static const struct transport_caps tcp_caps = {
     .version = TRANSPORT_VERSION,
     .max_message = MUX_MAX_MESSAGE,
     .preferred_slice = MUX_PREFERRED_SLICE,
-    .eager_bytes = MUX_EAGER_BYTES,
     .posts_send = true,
     .posts_recv = true,
     .memory_kinds = 1,
@@ -42,6 +41,7 @@ static rota_status tcp_open(struct transport_host *host, struct transport **tran
         return error_raise(ROTA_ERR_MEMORY, "no memory for the tcp transport");
     rota_status status = mux_init(&tcp->mux, &tcp_pipe, host);
     tcp->mux.base.caps = tcp_caps;
+    tcp->mux.base.caps.eager_bytes = tcp->mux.eager_bytes;
     tcp->states = calloc((size_t)host->nranks, sizeof *tcp->states);
     tcp->read_buffer = malloc(TCP_READ_BUFFER);
     if (status == ROTA_OK && (!tcp->states || !tcp->read_buffer))

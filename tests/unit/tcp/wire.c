@@ -116,7 +116,8 @@ static void let_in(void) {
 static void let_in_connected(void) {
     struct frame frame;
     let_in();
-    put_frame((struct frame){.type = FRAME_INIT, .credit = 64, .total = MUX_SLOT_CHARGE});
+    put_frame(
+        (struct frame){.type = FRAME_INIT, .credit = 64, .total = mux_of(transport)->slot_charge});
     turns(2);
     cr_assert_eq(connected, 1);
     cr_assert(get_frame(&frame));
@@ -217,16 +218,21 @@ Test(wire, message_without_permission) {
 
 Test(wire, eager_message_too_long) {
     let_in_connected();
-    put_frame(data_frame(0, MUX_EAGER_BYTES + 1, true));
+    put_frame(data_frame(0, mux_of(transport)->eager_bytes + 1, true));
     expect_failure("too long");
 }
 
 Test(wire, more_than_the_slot_holds) {
-    static char payload[MUX_EAGER_BYTES];
+    static char payload[MUX_EAGER_MAX];
     let_in_connected();
-    put_frame(data_frame(0, sizeof payload, true));
-    put(payload, sizeof payload);
-    put_frame(data_frame(1, 1, true));
+    cr_assert_eq(mux_of(transport)->eager_bytes, sizeof payload);
+    for (uint64_t i = 0; i < MUX_SLOT_MESSAGES; i++) {
+        put_frame(data_frame(i, sizeof payload, true));
+        put(payload, sizeof payload);
+        turns(TCP_LOOKS);
+        cr_assert_eq(failed, 0);
+    }
+    put_frame(data_frame(MUX_SLOT_MESSAGES, 1, true));
     expect_failure("without credit");
 }
 
@@ -254,7 +260,8 @@ Test(wire, credit_that_was_never_taken) {
 
 Test(wire, first_frame_twice) {
     let_in_connected();
-    put_frame((struct frame){.type = FRAME_INIT, .credit = 64, .total = MUX_SLOT_CHARGE});
+    put_frame(
+        (struct frame){.type = FRAME_INIT, .credit = 64, .total = mux_of(transport)->slot_charge});
     expect_failure("first frame");
 }
 
@@ -319,7 +326,7 @@ Test(wire, grants_are_merged) {
 
 /* One request per message, however often it is looked at; the grant lets it go. */
 Test(wire, request_then_grant) {
-    static char payload[50000];
+    static char payload[100000];
     struct transport_stream *stream;
     struct transport_piece piece = {payload, sizeof payload};
     struct transport_ticket ticket = {.done = NULL};
@@ -377,7 +384,7 @@ Test(wire, too_many_requests_are_answered_retry) {
 }
 
 Test(wire, retry_asks_again) {
-    static char payload[50000];
+    static char payload[100000];
     struct transport_stream *stream;
     struct transport_piece piece = {payload, sizeof payload};
     struct transport_ticket ticket = {.done = NULL};
