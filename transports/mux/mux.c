@@ -18,7 +18,7 @@ static void set_slots(struct mux *mux) {
     size_t peers = mux->host->nranks > 1 ? (size_t)mux->host->nranks - 1 : 1;
     size_t fair = MUX_SLOT_POOL / MUX_MIN_SLOTS / peers;
     size_t least = MUX_EAGER_MIN + MUX_MESSAGE_CHARGE;
-    size_t most = MUX_SLOT_MESSAGES * (MUX_EAGER_MAX + MUX_MESSAGE_CHARGE);
+    size_t most = MUX_SLOT_MESSAGES * (mux->pipe->eager_most + MUX_MESSAGE_CHARGE);
     mux->slot_charge = fair < least ? least : fair > most ? most : fair;
     mux->eager_bytes = mux->slot_charge / MUX_SLOT_MESSAGES - MUX_MESSAGE_CHARGE;
     if (mux->eager_bytes < MUX_EAGER_MIN)

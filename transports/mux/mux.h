@@ -46,10 +46,9 @@
 #define MUX_MAX_PIECES 64
 /* What a message costs beside its payload: the receiver's record of it. */
 #define MUX_MESSAGE_CHARGE 128u
-/* Limits of the longest message that may travel unannounced. In a large job it is the short one, so
- * that each peer has MUX_MIN_SLOTS slots out of the pool. */
+/* The longest message that may travel unannounced has at least so many bytes. The pipe may like
+ * more; in a large job it is less, so that each peer has MUX_MIN_SLOTS slots out of the pool. */
 #define MUX_EAGER_MIN ((size_t)16 << 10)
-#define MUX_EAGER_MAX ((size_t)64 << 10)
 /* Longest messages in a slot: credit that is returned by half slots then rarely needs a frame of
  * its own, nor does its sender have to wait for it. */
 #define MUX_SLOT_MESSAGES 4
@@ -263,6 +262,7 @@ TAILQ_HEAD(mux_connections, mux_connection);
 struct mux_pipe {
     const struct transport_ops *ops;
     size_t connection_bytes;
+    size_t eager_most; /* bytes of an unannounced message, if slots suffice */
     /* A connection was made: sets up the pipe's part. */
     void (*init)(struct mux_connection *connection);
     /* As sendmsg without waiting; -1 and errno, EAGAIN: not now. */

@@ -233,6 +233,7 @@ static bool tcp_trouble(struct transport *transport, int peer, char *text, size_
 static const struct mux_pipe tcp_pipe = {
     .ops = &transport_tcp,
     .connection_bytes = sizeof(struct tcp_connection),
+    .eager_most = TCP_EAGER_MOST,
     .init = tcp_connection_init,
     .send = tcp_send,
     .receive = tcp_receive,

@@ -7,6 +7,7 @@
 
 #include <stdatomic.h>
 
+#define TCP_EAGER_MOST ((size_t)64 << 10)
 #define TCP_READ_BUFFER ((size_t)64 << 10)
 /* Repetitions in a row (0.2, 0.4, 0.8 s, ...) after which a path is called bad. */
 #define TCP_TROUBLE_BACKOFF 2

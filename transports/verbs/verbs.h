@@ -51,7 +51,7 @@
 #define VERBS_WAY_DEPTH 16u
 #define VERBS_MAX_SGE 8
 /* From here on a message is worth a place. Shorter ones mostly travel unannounced. */
-#define VERBS_PLACE_FROM (MUX_EAGER_BYTES + 1)
+#define VERBS_PLACE_FROM (MUX_EAGER_MIN + 1)
 /* Each stripe of a striped message has at least this many bytes. */
 #define VERBS_STRIPE_FROM ((size_t)64 << 10)
 /* Of a send: 4.096 us * 2^16 = 268 ms without acknowledgement, repeated 6 times, then an error. 7

@@ -223,7 +223,7 @@ Test(wire, eager_message_too_long) {
 }
 
 Test(wire, more_than_the_slot_holds) {
-    static char payload[MUX_EAGER_MAX];
+    static char payload[TCP_EAGER_MOST];
     let_in_connected();
     cr_assert_eq(mux_of(transport)->eager_bytes, sizeof payload);
     for (uint64_t i = 0; i < MUX_SLOT_MESSAGES; i++) {
