@@ -1,6 +1,8 @@
 /* `rota bench`: finds or starts the ranks, and runs the rows on each. */
 #include "bench/bench.h"
+#include "bench/plot.h"
 #include "bench/session.h"
+#include "bench/study.h"
 
 #include "cli/arguments.h"
 #include "launch/launch.h"
@@ -86,20 +88,46 @@ static bool json_open(struct bench_session *session) {
     return session->json != NULL;
 }
 
+static rota_status rows_run(struct bench_session *session) {
+    if (session->rank == 0)
+        bench_table_head(session);
+    rota_status status = bench_table_devices(session);
+    if (status) {
+        bench_session_report(session, "collecting the ranks' places", status);
+        return status;
+    }
+    status = bench_rows_run(session);
+    if (session->rank != 0 || status)
+        return status;
+    bench_table_foot(session);
+    if (session->options->plot && !bench_plot_write(session))
+        session->wrong++;
+    return ROTA_OK;
+}
+
+static rota_status work_run(struct bench_session *session) {
+    switch (session->options->study) {
+    case BENCH_SELECTION:
+        return study_selection(session);
+    case BENCH_GUIDELINES:
+        return study_guidelines(session);
+    case BENCH_OVERLAP:
+        return study_overlap(session);
+    case BENCH_CALIBRATE:
+        return study_calibrate(session);
+    case BENCH_ROWS:
+        break;
+    }
+    return rows_run(session);
+}
+
 /* *ran: every rank comes to its end, whatever was found. */
 static int session_run(struct bench_session *session, bool *ran) {
     *ran = !ranks_suit(session);
     if (*ran || !json_open(session))
         return CLI_EXIT_USAGE;
-    if (session->rank == 0)
-        bench_table_head(session);
-    rota_status status = bench_table_devices(session);
-    if (status)
-        return failed(session, "collecting the ranks' places", status);
-    status = bench_rows_run(session);
+    rota_status status = work_run(session);
     *ran = status == ROTA_OK;
-    if (session->rank == 0 && status == ROTA_OK)
-        bench_table_foot(session);
     bool unwritten = session->json &&
                      (ferror(session->json) || (session->json != stdout && fclose(session->json)));
     unwritten |= session->rank == 0 && (fflush(stdout) || ferror(stdout));
@@ -123,6 +151,7 @@ static int rank_run(const struct bench_options *options, rota_comm *comm) {
             result = failed(&session, "finalize", status);
     }
     rota_comm_destroy(comm);
+    bench_plot_free(&session);
     bench_session_close(&session);
     return result;
 }
@@ -254,6 +283,8 @@ int bench_main(int argc, char **argv) {
         return bench_overheads(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "--cores") == 0)
         return bench_cores(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "--init") == 0)
+        return bench_startup(argc - 1, argv + 1);
     bench_options_parse(&options, argc, argv);
     int processes = launched_processes(&process);
     if (processes == 0) {

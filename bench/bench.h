@@ -8,5 +8,7 @@ int bench_main(int argc, char **argv);
 int bench_overheads(int argc, char **argv);
 /* `rota bench --cores`, in the same way. */
 int bench_cores(int argc, char **argv);
+/* `rota bench --init`, likewise. */
+int bench_startup(int argc, char **argv);
 
 #endif

@@ -26,9 +26,8 @@ static int by_value(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
-/* One sample: `batch` calls. *us is the time of one of them on this rank. */
-static rota_status sample(struct bench_session *session, const struct bench_case *row,
-                          int64_t batch, double *us) {
+rota_status bench_sample(struct bench_session *session, const struct bench_case *row, int64_t batch,
+                         double *us) {
     void *send = bench_send_pointer(session, row), *recv = bench_recv_pointer(session, row);
     double rewriting = 0;
     bool inside = row->size <= BATCH_BYTES;
@@ -63,9 +62,9 @@ rota_status bench_measure(struct bench_session *session, struct bench_case *row,
     row->salt = 0;
     bench_buffers_fill(session, row);
     for (int64_t i = 0; i < session->options->warmup && status == ROTA_OK; i++)
-        status = sample(session, row, 1, &ignored);
+        status = bench_sample(session, row, 1, &ignored);
     for (size_t i = 0; i < samples && status == ROTA_OK; i++) {
-        status = sample(session, row, batch, &session->samples[i]);
+        status = bench_sample(session, row, batch, &session->samples[i]);
         sum += session->samples[i];
     }
     if (status)

@@ -255,7 +255,8 @@ rota_status bench_case_call(const struct bench_case *row, const void *send, void
                             rota_comm *comm) {
     rota_call call = ROTA_CALL_INIT;
     call.algorithm = row->algorithm;
-    const rota_call *options = row->algorithm ? &call : NULL;
+    call.request = row->request;
+    const rota_call *options = row->algorithm || row->request ? &call : NULL;
     if (row->operation->vector)
         return vector_call(row, send, recv, comm, options);
     switch (row->operation->shape) {

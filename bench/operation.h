@@ -52,8 +52,9 @@ struct bench_case {
     size_t size;      /* bytes of the larger buffer, as nccl-tests counts; without gaps */
     int nranks, rank; /* who we are */
     bool in_place;
-    uint32_t salt;  /* makes the data of each call different */
-    size_t *tables; /* of a v-form: room for BENCH_TABLES arrays of nranks */
+    uint32_t salt;          /* makes the data of each call different */
+    rota_request **request; /* NULL: the call blocks */
+    size_t *tables;         /* of a v-form: room for BENCH_TABLES arrays of nranks */
 };
 
 void bench_case_size(struct bench_case *row, int64_t bytes);

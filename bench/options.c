@@ -1,11 +1,14 @@
 /* The command line of `rota bench`. nccl-tests' letters keep their meaning. */
 #include "bench/options.h"
+#include "bench/plot.h"
+#include "bench/study.h"
 
 #include "cli/arguments.h"
 #include "launch/launch.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MAX_BYTES ((int64_t)1 << 44)
 #define MAX_ITERATIONS 1000000
@@ -22,7 +25,14 @@ enum {
     KEY_HASH,
     KEY_PIECES,
     KEY_ALL,
-    KEY_QUICK
+    KEY_QUICK,
+    KEY_SELECTION,
+    KEY_GUIDELINES,
+    KEY_OVERLAP,
+    KEY_CALIBRATE,
+    KEY_TOLERANCE,
+    KEY_PLOT,
+    KEY_OVERLAY
 };
 
 static const struct argp_option help[] = {
@@ -55,6 +65,18 @@ static const struct argp_option help[] = {
     {"hash", KEY_HASH, NULL, 0,
      "hash the results of inputs whose sum depends on the order, per row", 4},
     {"pieces", KEY_PIECES, "N", 0, "for --hash: the same data in N calls (1)", 4},
+    {"plot", KEY_PLOT, "FILE.svg", 0, "draw bus bandwidth and time over size (gnuplot)", 4},
+    {"overlay", KEY_OVERLAY, "FILE.jsonl", 0, "for --plot: other JSON lines; may be repeated", 4},
+    {0, 0, 0, 0, "Studies, in place of the table:", 5},
+    {"selection", KEY_SELECTION, NULL, 0, "regret: the library's choice against the best algorithm",
+     5},
+    {"guidelines", KEY_GUIDELINES, NULL, 0,
+     "whether operations are consistent: all_reduce <= reduce + broadcast, ...", 5},
+    {"overlap", KEY_OVERLAP, NULL, 0, "how much goes on beside a computation", 5},
+    {"calibrate", KEY_CALIBRATE, "FILE", 0,
+     "measure what links cost here, and write it into a profile for ROTA_PROFILE", 5},
+    {"tolerance", KEY_TOLERANCE, "PERCENT", 0,
+     "what is slower by more than this is told and gives status 1 (30)", 5},
     {0}};
 
 static void dtypes_parse(struct bench_options *options, const char *value) {
@@ -165,6 +187,52 @@ static void quick_set(struct bench_options *options) {
     options->iterations = 5;
 }
 
+/* The sizes of a study, unless options that follow say others. */
+static void study_set(struct bench_options *options, enum bench_study study) {
+    options->study = study;
+    quick_set(options);
+    if (study == BENCH_OVERLAP) {
+        options->min_bytes = 64 << 10;
+        options->max_bytes = 16 << 20;
+    }
+}
+
+static error_t study_parse(int key, char *value, struct bench_options *options) {
+    switch (key) {
+    case KEY_SELECTION:
+        study_set(options, BENCH_SELECTION);
+        return 0;
+    case KEY_GUIDELINES:
+        study_set(options, BENCH_GUIDELINES);
+        return 0;
+    case KEY_OVERLAP:
+        study_set(options, BENCH_OVERLAP);
+        return 0;
+    case KEY_CALIBRATE:
+        if (value[0] == '\0' || strlen(value) > 4000)
+            cli_fail(command, "--calibrate expects the file to write, of at most 4000 characters");
+        study_set(options, BENCH_CALIBRATE);
+        options->calibrate = value;
+        return 0;
+    case KEY_TOLERANCE:
+        options->tolerance = cli_integer(command, "--tolerance", value, 0, 100000);
+        return 0;
+    case KEY_PLOT:
+        if (!bench_plot_possible())
+            cli_fail(command, "--plot needs gnuplot, which is not in PATH");
+        options->plot = value;
+        return 0;
+    case KEY_OVERLAY:
+        if (options->overlay_count == BENCH_MAX_OVERLAYS || access(value, R_OK))
+            cli_fail(command, "--overlay: expected at most %d files that can be read",
+                     BENCH_MAX_OVERLAYS);
+        options->overlays[options->overlay_count++] = value;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
 static error_t number_parse(int key, char *value, struct bench_options *options) {
     switch (key) {
     case KEY_RANKS: {
@@ -260,14 +328,15 @@ static error_t option_parse(int key, char *value, struct argp_state *state) {
         operation_add(options, value);
         return 0;
     default:
-        return number_parse(key, value, options);
+        return study_parse(key, value, options) == 0 ? 0 : number_parse(key, value, options);
     }
 }
 
 static const struct argp parser = {
     .options = help,
     .parser = option_parse,
-    .args_doc = "OPERATION...|--all\n--overheads\n--cores",
+    .args_doc = "OPERATION...|--all\n--selection|--guidelines|--overlap|--calibrate FILE "
+                "[OPERATION...]\n--init [--help]\n--overheads [--help]\n--cores [--help]",
     .doc = "Measures collective operations and checks every element of their results. Prints "
            "nccl-tests' table.\vOperations: all_reduce, all_gather, reduce_scatter, broadcast, "
            "reduce, all_to_all, gather, scatter, scan, exclusive_scan, send_recv, barrier, and "
@@ -288,6 +357,32 @@ static void environment_set(const char *name, const char *option, const char *te
     }
 }
 
+/* Operations and sizes that studies stand on. */
+static void study_check(struct bench_options *options) {
+    static const char *const all[] = {"all_reduce", "reduce_scatter", "all_gather",
+                                      "all_to_all", "broadcast",      "reduce",
+                                      "gather",     "scatter",        "barrier"};
+    size_t count = sizeof(all) / sizeof(all[0]) - (options->study == BENCH_OVERLAP);
+    bool fixed = options->study == BENCH_GUIDELINES || options->study == BENCH_CALIBRATE;
+    if (options->study == BENCH_ROWS)
+        return;
+    if (options->algorithm || options->all_algorithms || options->hash || options->plot)
+        cli_fail(command, "--algorithm, --hash and --plot are of the table, not of a study");
+    if (fixed && options->operation_count > 0)
+        cli_fail(command, "unexpected argument '%s': this study has operations of its own",
+                 options->operations[0]->name);
+    for (int i = 0; i < options->operation_count; i++)
+        if (options->operations[i]->vector || options->operations[i]->shape == BENCH_SEND_RECV)
+            cli_fail(command, "studies have no %s", options->operations[i]->name);
+    for (size_t i = 0; options->operation_count < (int)count && i < count; i++) {
+        if (i == 0 && options->operation_count > 0)
+            break;
+        operation_add(options, all[i]);
+    }
+    if (options->study == BENCH_CALIBRATE)
+        options->max_bytes = 1 << 20;
+}
+
 void bench_options_parse(struct bench_options *options, int argc, char **argv) {
     *options = (struct bench_options){.min_bytes = 8,
                                       .max_bytes = 64 << 20,
@@ -297,12 +392,14 @@ void bench_options_parse(struct bench_options *options, int argc, char **argv) {
                                       .checks = 1,
                                       .pieces = 1,
                                       .average = BENCH_MEAN,
+                                      .tolerance = STUDY_TOLERANCE_PERCENT,
                                       .dtypes = {ROTA_FLOAT32},
                                       .ops = {ROTA_SUM},
                                       .dtype_count = 1,
                                       .op_count = 1,
                                       .table = true};
     cli_arguments_parse(&parser, command, argc, argv, 0, options);
+    study_check(options);
     if (options->operation_count == 0)
         cli_fail(command, "OPERATION is missing: what to measure, as all_reduce, or --all");
     for (int i = 0; i < options->operation_count && options->pieces > 1; i++)

@@ -5,10 +5,14 @@
 #include "bench/operation.h"
 
 #define BENCH_MAX_OPERATIONS 32
+#define BENCH_MAX_OVERLAYS 16
 #define BENCH_COMMAND "rota bench"
 
 /* How the times of the ranks become one (-a). */
 enum bench_average { BENCH_RANK0 = 0, BENCH_MEAN = 1, BENCH_MIN = 2, BENCH_MAX = 3 };
+
+/* What is asked of the operations, beside how long they take. */
+enum bench_study { BENCH_ROWS, BENCH_SELECTION, BENCH_GUIDELINES, BENCH_OVERLAP, BENCH_CALIBRATE };
 
 struct bench_options {
     const struct bench_operation *operations[BENCH_MAX_OPERATIONS];
@@ -32,6 +36,12 @@ struct bench_options {
     bool hash;
     int64_t pieces;     /* calls that the data of a hashed call is cut into */
     int64_t timeout_ms; /* 0: the library's */
+    enum bench_study study;
+    int64_t tolerance;     /* of the studies, in percent */
+    const char *calibrate; /* the profile to write */
+    const char *plot;      /* the picture to draw; NULL: none */
+    const char *overlays[BENCH_MAX_OVERLAYS];
+    int overlay_count;
 };
 
 /* Reads and checks the command line; a fault ends the process with one line and status 2. Sets

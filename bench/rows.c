@@ -1,4 +1,5 @@
 /* The rows of the table: every combination that the options name, each in both halves. */
+#include "bench/plot.h"
 #include "bench/session.h"
 
 #include <stdlib.h>
@@ -100,6 +101,7 @@ static rota_status row_run(struct bench_session *session, struct bench_case *row
     if (session->rank == 0) {
         bench_table_row(session, row, halves);
         bench_json_row(session, row, halves, &before, &after);
+        bench_plot_add(session, row, &halves[0]);
     } else {
         session->wrong += halves[0].wrong + halves[1].wrong;
     }

@@ -31,6 +31,8 @@ struct bench_half {
     uint64_t hash; /* of all ranks' results, with --hash */
 };
 
+struct plot;
+
 struct bench_session {
     const struct bench_options *options;
     rota_comm *comm;
@@ -45,6 +47,7 @@ struct bench_session {
     uint32_t calls; /* checked so far; the salt of the next one */
     /* Rank 0 keeps the account. */
     FILE *json;
+    struct plot *plot;
     struct cli_progress progress;
     const char *ran; /* what ran the rows that were printed last */
     uint64_t wrong, rows, halves;
@@ -84,7 +87,10 @@ rota_status bench_check(struct bench_session *session, struct bench_case *row, u
 rota_status bench_hash(struct bench_session *session, struct bench_case *row, uint64_t *hash,
                        uint64_t *wrong);
 
-/* measure.c */
+/* measure.c: one sample, `batch` calls on rewritten inputs; *us is the time of one of them on this
+ * rank. */
+rota_status bench_sample(struct bench_session *session, const struct bench_case *row, int64_t batch,
+                         double *us);
 rota_status bench_measure(struct bench_session *session, struct bench_case *row,
                           struct bench_times *times);
 

@@ -7,6 +7,7 @@ int command_run(int argc, char **argv);
 int command_verify(int argc, char **argv);
 int command_topo(int argc, char **argv);
 int command_doctor(int argc, char **argv);
+int command_explain(int argc, char **argv);
 int command_info(int argc, char **argv);
 
 #endif

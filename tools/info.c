@@ -63,16 +63,33 @@ static void transports_print(void) {
         (void)rota_transport_survey(i, finding_print, NULL); /* settings are told of below */
 }
 
-static void build_print(void) {
+/* Status 1 when what the setting names is no profile of this machine. */
+static int profile_print(void) {
+    char text[4608];
+    rota_status status = rota_profile_describe(text, sizeof(text));
+    if (status != ROTA_OK) {
+        rota_error error = ROTA_ERROR_INIT;
+        rota_last_error(&error);
+        printf("profile:         REFUSED: %s\n", error.message);
+        return 1;
+    }
+    printf("profile:         %s\n", text);
+    return 0;
+}
+
+static int build_print(void) {
     printf("rota %s\n", rota_version());
     printf("instruction set: %s\n", rota_isa_name());
+    printf("machine:         %s\n", rota_machine_name());
     printf("usable cores:    %d\n", rota_usable_cores());
+    int status = profile_print();
     transports_print();
     printf("\nalgorithms:\n");
     for (int i = 0; rota_algorithm_name(i); i++) {
         printf("  %-20s %s\n  %-20s ", rota_algorithm_name(i), rota_algorithm_help(i), "");
         kinds_print(rota_algorithm_name(i));
     }
+    return status;
 }
 
 /* Output of this command ends up in bug reports. */
@@ -110,9 +127,9 @@ static int setting_print(int index) {
 
 int command_info(int argc, char **argv) {
     bool settings = false;
-    int status = 0;
+    int status;
     cli_arguments_parse(&parser, command, argc, argv, 0, &settings);
-    build_print();
+    status = build_print();
     if (settings) {
         printf("\nsettings:\n");
         for (int i = 0; i < rota_setting_count(); i++)

@@ -18,6 +18,7 @@ static const struct {
     {"bench", bench_main, "measure and check collective operations"},
     {"verify", command_verify, "prove algorithms and schedule files"},
     {"topo", command_topo, "show the machine or a topology file, its rings and trees"},
+    {"explain", command_explain, "tell what would run an operation, at what price, and why"},
     {"doctor", command_doctor, "look for what is wrong: here, or with a job by its recordings"},
     {"info", command_info, "show version, machine, transports, algorithms and settings"},
 };
@@ -65,7 +66,8 @@ static int help_print(int argc, char **argv) {
     }
     int found = command_find(argv[2]);
     if (found < 0)
-        cli_fail("rota", "unknown command %s: expected run, bench, verify, topo, doctor or info",
+        cli_fail("rota",
+                 "unknown command %s: expected run, bench, verify, topo, explain, doctor or info",
                  cli_quote(argv[2], quoted));
     char *arguments[] = {argv[2], option, NULL};
     return commands[found].main(2, arguments);
@@ -95,7 +97,8 @@ int main(int argc, char **argv) {
     }
     int found = command_find(argv[1]);
     if (found < 0)
-        cli_fail("rota", "unknown command %s: expected run, bench, verify, topo, doctor or info",
+        cli_fail("rota",
+                 "unknown command %s: expected run, bench, verify, topo, explain, doctor or info",
                  cli_quote(argv[1], quoted));
     return commands[found].main(argc - 1, argv + 1);
 }

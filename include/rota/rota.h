@@ -15,6 +15,7 @@
 #include <rota/recording.h>
 #include <rota/request.h>
 #include <rota/schedule.h>
+#include <rota/selection.h>
 #include <rota/status.h>
 #include <rota/topology.h>
 #include <rota/types.h>

@@ -1,5 +1,6 @@
-/* The configuration file: NAME = VALUE lines, empty lines, and lines that begin with '#'. Only a
- * regular file of at most 1 MiB is read, and opening it cannot block on a FIFO or a device. */
+/* Files that settings name, as the configuration file: NAME = VALUE lines, empty lines, and lines
+ * that begin with '#'. Only a regular file of at most 1 MiB is read, and opening it cannot block on
+ * a FIFO or a device. */
 #include "base/error.h"
 #include "base/setting_value.h"
 
@@ -27,26 +28,26 @@ void setting_file_place(const char *path, int line, char place[SETTING_PLACE_SIZ
         snprintf(place, SETTING_PLACE_SIZE, "%s%s", cut ? "..." : "", quoted);
 }
 
-static rota_status refuse_file(const char *path, const char *what) {
+static rota_status refuse_file(const char *path, const char *variable, const char *what) {
     char place[SETTING_PLACE_SIZE];
     setting_file_place(path, 0, place);
-    return error_raise(ROTA_ERR_SETTING, "configuration file %s (ROTA_CONF): %s", place, what);
+    return error_raise(ROTA_ERR_SETTING, "file %s (%s): %s", place, variable, what);
 }
 
 /* Reads the whole file; *text is to be freed and ends in a NUL behind *length bytes. */
-static rota_status slurp(const char *path, char **text, size_t *length) {
+static rota_status slurp(const char *path, const char *variable, char **text, size_t *length) {
     rota_status status;
     struct stat about;
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
     if (fd < 0)
-        return refuse_file(path, strerror(errno));
+        return refuse_file(path, variable, strerror(errno));
     if (fstat(fd, &about) != 0 || !S_ISREG(about.st_mode)) {
-        status = refuse_file(path, "not a regular file");
+        status = refuse_file(path, variable, "not a regular file");
         goto close_file;
     }
     char *buffer = malloc(FILE_BYTES_MAX + 2);
     if (buffer == NULL) {
-        status = error_raise(ROTA_ERR_MEMORY, "no memory for the configuration file");
+        status = error_raise(ROTA_ERR_MEMORY, "no memory for the file of %s", variable);
         goto close_file;
     }
     size_t filled = 0;
@@ -56,13 +57,13 @@ static rota_status slurp(const char *path, char **text, size_t *length) {
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0) {
-            status = refuse_file(path, strerror(errno));
+            status = refuse_file(path, variable, strerror(errno));
             goto free_buffer;
         }
         filled += (size_t)got;
     }
     if (filled > FILE_BYTES_MAX) {
-        status = refuse_file(path, "larger than 1 MiB");
+        status = refuse_file(path, variable, "larger than 1 MiB");
         goto free_buffer;
     }
     buffer[filled] = '\0';
@@ -103,10 +104,11 @@ static rota_status read_line(const char *path, int number, char *text, setting_l
     return take(arg, path, number, trim(name), trim(equals + 1));
 }
 
-rota_status setting_file_read(const char *path, setting_line_fn take, void *arg) {
+rota_status setting_file_read(const char *path, const char *variable, setting_line_fn take,
+                              void *arg) {
     char *text = NULL;
     size_t length = 0;
-    rota_status status = slurp(path, &text, &length);
+    rota_status status = slurp(path, variable, &text, &length);
     if (status != ROTA_OK)
         return status;
     int number = 0;

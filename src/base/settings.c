@@ -49,6 +49,7 @@ struct entry {
     char *text;   /* NULL: the default */
     char *origin; /* NULL: the environment */
     int64_t number;
+    char agreed[20]; /* what ranks compare in place of the text: see settings_agree_on */
 };
 
 struct settings {
@@ -178,7 +179,7 @@ rota_status settings_load(struct settings **settings) {
     const char *path = made->entries[SETTING_CONF].text;
     if (status == ROTA_OK && path != NULL) {
         struct file_state state = {.settings = made};
-        status = setting_file_read(path, take_line, &state);
+        status = setting_file_read(path, "ROTA_CONF", take_line, &state);
     }
     for (int id = 0; id < SETTING_COUNT && status == ROTA_OK; id++)
         if (id != SETTING_CONF)
@@ -242,8 +243,15 @@ bool settings_is_default(const struct settings *settings, enum setting_id id) {
     return settings->entries[id].text == NULL;
 }
 
+void settings_agree_on(struct settings *settings, enum setting_id id, uint64_t hash) {
+    snprintf(settings->entries[id].agreed, sizeof(settings->entries[id].agreed), "%016llx",
+             (unsigned long long)hash);
+}
+
 /* The value in the one form that equal settings share: 4M and 4096K are the same. */
 static const char *canonical(const struct settings *settings, enum setting_id id, char number[24]) {
+    if (settings->entries[id].agreed[0] != '\0')
+        return settings->entries[id].agreed;
     if (table[id].type != SETTING_INTEGER && table[id].type != SETTING_BYTES)
         return settings_text(settings, id);
     snprintf(number, 24, "%lld", (long long)settings->entries[id].number);

@@ -63,6 +63,9 @@ const char *settings_origin(const struct settings *settings, enum setting_id id)
 /* Whether a word of a LIST, without its ^, matches the name; * and ? stand for any characters. */
 bool settings_list_has(const struct settings *settings, enum setting_id id, const char *name);
 bool settings_is_default(const struct settings *settings, enum setting_id id);
+/* Of a setting that names a file: ranks compare a hash of what it holds, and not its path. Before
+ * the next two. */
+void settings_agree_on(struct settings *settings, enum setting_id id, uint64_t hash);
 /* Hash of all values on which ranks must agree; equal hashes on all ranks of a job are required. */
 uint64_t settings_agreement(const struct settings *settings);
 /* Name=value lines of those settings, for naming the one that differs. Only whole

@@ -148,7 +148,7 @@ static rota_request *enqueue(rota_comm *comm, const struct call_args *args,
         return NULL;
     }
     request->algorithm = algorithm;
-    request->may_be_native = collective_may_be_native(comm, call);
+    request->may_be_native = collective_may_be_native(comm, call) && !select_by_rule(comm, args);
     request->sequence = ++comm->sequence;
     if (comm->strict && comm->nranks > 1 && strict_enqueue(request) != ROTA_OK) {
         /* The others compare, and would wait for this rank. */

@@ -10,6 +10,8 @@
 #include "engine/plan.h"
 #include "engine/record_calls.h"
 #include "engine/registry.h"
+#include "engine/rules.h"
+#include "engine/select.h"
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,6 +86,7 @@ static rota_status read_settings(rota_comm *comm) {
     const char *check = settings_text(settings, SETTING_CHECK);
     comm->check = strcmp(check, "off") != 0;
     comm->strict = strcmp(check, "strict") == 0;
+    comm->deliberate = comm->strict || comm->job->rules != NULL;
     comm->sequence = (uint64_t)settings_integer(settings, SETTING_TEST_SEQUENCE_START);
     comm->isa = isa_setting(settings);
     if (!cpu_isa_available(comm->isa))
@@ -97,7 +100,8 @@ static rota_status read_settings(rota_comm *comm) {
                                "ROTA_ALGORITHM (from %s): there is no algorithm \"%.40s\"",
                                settings_origin(settings, SETTING_ALGORITHM), forced);
     }
-    return ROTA_OK;
+    /* Of a part of the job it is found when a call meets the rule. */
+    return comm->id == 0 ? rules_check(comm->job->rules, comm->nranks) : ROTA_OK;
 }
 
 /* Most members of a native group. A group connects every pair: 64 ranks have 2016 of them, which
@@ -124,6 +128,7 @@ static void free_parts(rota_comm *comm) {
     executor_destroy(comm->executor);
     plan_free_all(comm->plans);
     numerics_free(comm);
+    select_free(comm);
     operators_destroy(&comm->operators);
     skew_drop(atomic_load_explicit(&comm->skew, memory_order_acquire));
     free(comm->members);

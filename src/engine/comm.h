@@ -19,6 +19,7 @@ struct record_call;
 struct record_page;
 struct numerics_proof;
 struct plan;
+struct select_state;
 
 enum request_stage {
     REQUEST_QUEUED,      /* behind another collective of its communicator */
@@ -89,14 +90,6 @@ struct comm_repeat {
 
 enum native_state { NATIVE_UNKNOWN, NATIVE_CONNECTING, NATIVE_READY, NATIVE_NONE };
 
-/* What an algorithm sends and receives, counted from rank 0's schedule; see select.c. */
-struct comm_traffic {
-    bool counted;
-    float near, far;      /* messages inside the host, and between hosts */
-    float far_share;      /* of the chunks */
-    float rounds, volume; /* as the algorithm says */
-};
-
 struct rota_comm {
     struct job *job;
     int rank, nranks;
@@ -121,6 +114,7 @@ struct rota_comm {
     _Atomic int numerics; /* rota_numerics of calls that name none */
     bool check;           /* fingerprints travel */
     bool strict;          /* calls are compared before data move */
+    bool deliberate;      /* that, or rules: no call is run before it was looked at */
     bool finalized;
     _Atomic bool finalizing; /* in the last barrier: who is gone may have sent all that it had to */
     rota_error *ending;      /* a verdict that waits for what is still on its way, */
@@ -132,8 +126,7 @@ struct rota_comm {
     int *ring; /* of the topology */
     uint64_t ring_hash;
     int *group_of;
-    double crowding; /* for selection: ranks per core; 0 = not computed yet */
-    struct comm_traffic traffic[ROTA_KIND_COUNT][COMM_MAX_ALGORITHMS];
+    struct select_state *select;                /* NULL before selection was asked */
     TAILQ_HEAD(comm_queue, rota_request) queue; /* collectives, in order; the head runs */
     LIST_HEAD(, rota_request) requests;         /* all that have not ended */
     struct executor *executor;

@@ -9,8 +9,10 @@
 #include "engine/executor.h"
 #include "engine/failure.h"
 #include "engine/persistent.h"
+#include "engine/profile.h"
 #include "engine/progress.h"
 #include "engine/recorder.h"
+#include "engine/rules.h"
 #include "engine/topology.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -458,6 +460,12 @@ static rota_status load_settings(struct job *job, int64_t *timeout_ms) {
     set_log_level(job->settings);
     if (*timeout_ms <= 0)
         *timeout_ms = settings_integer(job->settings, SETTING_INIT_TIMEOUT_MS);
+    /* Before anybody is told what must agree: their contents are part of it. */
+    status = profile_load(job->settings, &job->profile);
+    if (status == ROTA_OK)
+        status = rules_load(job->settings, &job->rules);
+    if (status != ROTA_OK)
+        return status;
     return reduce_team_open((int)settings_integer(job->settings, SETTING_CORES), &job->team);
 }
 
@@ -573,6 +581,8 @@ void job_close(struct job *job) {
     free(job->ring);
     free(job->peers);
     free(job->endpoints);
+    profile_free(job->profile);
+    rules_free(job->rules);
     settings_free(job->settings);
     free(job);
 }

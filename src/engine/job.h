@@ -16,13 +16,17 @@ struct agreement;
 struct failure;
 struct inquiry;
 struct liveness;
+struct profile;
 struct recorder;
 struct rota_comm;
+struct rules;
 
 struct job {
     int references; /* guarded by the domain */
     int rank, nranks;
     struct settings *settings;
+    struct profile *profile; /* of ROTA_PROFILE and ROTA_RULES; NULL: none */
+    struct rules *rules;
     struct bootstrap_place place;
     struct bootstrap_record *records; /* nranks, by rank */
     int *ring; /* nranks, in the order of the file that ROTA_GRAPH_FILE names; NULL: none */

@@ -69,7 +69,7 @@ rota_status persistent_create(rota_comm *comm, const struct call_args *args, con
         return error_raise(ROTA_ERR_MEMORY, "out of memory for a plan");
     plan->comm = comm;
     plan->timeout_ms = call != NULL ? call->timeout_ms : 0;
-    plan->may_be_native = collective_may_be_native(comm, call);
+    plan->may_be_native = collective_may_be_native(comm, call) && !select_by_rule(comm, args);
     plan->request = request_create_whole(comm, call);
     if (plan->request == NULL) {
         free(plan);

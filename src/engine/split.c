@@ -8,6 +8,7 @@
 #include "engine/collective.h"
 #include "engine/executor.h"
 #include "engine/plan.h"
+#include "engine/select.h"
 #include <rota/comm.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,7 +130,7 @@ size_t split_memory(rota_comm *comm) {
     domain_enter(&comm->job->domain);
     size_t bytes = sizeof(*comm) + (size_t)comm->nranks * 2 * sizeof(int) +
                    executor_memory(comm->executor) + plan_memory(comm->plans) +
-                   p2p_memory(comm->p2p) + skew_memory(comm);
+                   p2p_memory(comm->p2p) + skew_memory(comm) + select_memory(comm);
     domain_leave(&comm->job->domain);
     return bytes;
 }

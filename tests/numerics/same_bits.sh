@@ -1,6 +1,6 @@
 #!/bin/bash
 # same_bits.sh ROTA [RANKS...]: mode reproducible gives one hash per number of ranks, type and size,
-# whatever runs the call: transport, threads, algorithm, instruction set, slices, hosts, cuts. The
+# whatever runs the call: transport, threads, algorithm, instruction set, slices, hosts, cuts, profile. The
 # control, a ring in mode fast, gives another.
 set -u
 rota=$1
@@ -92,9 +92,16 @@ for n in $numbers; do
     reproducible "an instruction set per rank" "$rota" run -n "$n" --no-prefix -- bash -c \
       'isas=('"${isas[*]}"'); export ROTA_ISA=${isas[ROTA_RANK % ${#isas[@]}]}; exec "$@"' - \
       "${call[@]}"
-    if "$rota" info --settings | grep -qx ROTA_PROFILE; then
-      reproducible "no profile" env ROTA_PROFILE=none "${here[@]}" --transport tcp
-    fi
+    # Prices that turn the choice round: large messages seem cheap, then rounds do.
+    for prices in "9000 9 1 1" "1 900 9000 1"; do
+      read -r latency overhead bytes reduced <<<"$prices"
+      printf '%s\n' "rota_profile = 1" "$("$rota" info | sed -n 's/^machine: */machine = /p')" \
+        "placement = ranks $n hosts 1 crowding 1" \
+        "tcp = latency_us $latency overhead_us $overhead us_per_mib $bytes reduce_us_per_mib $reduced" \
+        >"$folder/profile"
+      reproducible "with a profile" env ROTA_PROFILE="$folder/profile" "${here[@]}" --transport tcp
+    done
+    reproducible "without a profile" env ROTA_PROFILE=none "${here[@]}" --transport tcp
     case $n in
       3) hosts 2+1 yes && hosts 0,1,0 no ;;
       4) hosts 2+2 yes && hosts 1+3 no && hosts 0,1,1,0 no && hosts 1,0,1,0 no ;;

@@ -1,0 +1,22 @@
+/* Threads of the guards: each on a core of its own, where there are enough, since the scheduler may
+ * put both on one, above all when other programs run. */
+#ifndef TESTS_GUARD_PIN_H
+#define TESTS_GUARD_PIN_H
+
+#include <pthread.h>
+#include <sched.h>
+
+static inline void guard_pin(int rank) {
+    cpu_set_t allowed, mine;
+    CPU_ZERO(&allowed);
+    CPU_ZERO(&mine);
+    sched_getaffinity(0, sizeof(allowed), &allowed);
+    int seen = 0;
+    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &allowed) && seen++ == rank)
+            CPU_SET(cpu, &mine);
+    if (CPU_COUNT(&mine) == 1)
+        pthread_setaffinity_np(pthread_self(), sizeof(mine), &mine);
+}
+
+#endif
