@@ -88,6 +88,29 @@ typedef struct rota_topo_gpu {
  * and bus id. Errors: ROTA_ERR_ARGUMENT. */
 ROTA_API rota_status rota_topo_gpu_describe(const rota_topo *topo, int gpu, rota_topo_gpu *info);
 
+/* Places for CPUs in rota_topo_cpus. */
+#define ROTA_TOPO_CPUS 4096
+
+/* Where a rank should run: sets of CPUs in the form that sched_setaffinity takes. CPUs beyond
+ * ROTA_TOPO_CPUS are left out. */
+typedef struct rota_topo_cpus {
+    size_t size;
+    int gpu; /* the GPU that they are near to, -1: none */
+    /* Cores that no other rank gets, where there are enough, else one that several get. */
+    unsigned long share[ROTA_TOPO_CPUS / (8 * sizeof(unsigned long))];
+    /* All usable cores of the NUMA nodes that these belong to. */
+    unsigned long near[ROTA_TOPO_CPUS / (8 * sizeof(unsigned long))];
+} rota_topo_cpus;
+
+#define ROTA_TOPO_CPUS_INIT ROTA_SIZED(rota_topo_cpus)
+
+/* Where rank `rank` of `ranks` on this host should run, of the cores that the calling thread might
+ * use when the topology was loaded: near the GPU of its number where there are GPUs for all, else
+ * evenly over NUMA nodes. Binds nothing. Errors: ROTA_ERR_ARGUMENT, ROTA_ERR_UNSUPPORTED (nothing
+ * is known of cores: only hwloc tells of them), ROTA_ERR_MEMORY. */
+ROTA_API rota_status rota_topo_place(const rota_topo *topo, int rank, int ranks,
+                                     rota_topo_cpus *cpus);
+
 /* Name of NIC port 0 ... ports - 1, as "mlx5_0"; NULL past the end. */
 ROTA_API const char *rota_topo_port_name(const rota_topo *topo, int port);
 

@@ -126,11 +126,9 @@ static bool has_gpu(const rota_topo *topo, int gpu) {
 
 static void copy_cpus(const struct topo *graph, int node, char *text, size_t size) {
     char *list = NULL;
-    while (node >= 0 && graph->nodes[node].cpus == NULL)
-        node = graph->nodes[node].parent;
+    hwloc_const_bitmap_t cpus = topo_near_cpus(graph, node);
     text[0] = '\0';
-    if (node >= 0 && hwloc_bitmap_list_asprintf(&list, graph->nodes[node].cpus) >= 0 &&
-        strlen(list) < size)
+    if (cpus != NULL && hwloc_bitmap_list_asprintf(&list, cpus) >= 0 && strlen(list) < size)
         memcpy(text, list, strlen(list) + 1);
     free(list);
 }
@@ -162,6 +160,35 @@ rota_status rota_topo_gpu_describe(const rota_topo *topo, int gpu, rota_topo_gpu
     copy_cpus(graph, graph->gpus[gpu], found.cpus, sizeof found.cpus);
     *info = found;
     return ROTA_OK;
+}
+
+static void copy_set(hwloc_const_bitmap_t set, unsigned long *words) {
+    const unsigned bits = 8 * sizeof(*words);
+    for (int cpu = hwloc_bitmap_first(set); cpu >= 0 && cpu < ROTA_TOPO_CPUS;
+         cpu = hwloc_bitmap_next(set, cpu))
+        words[(unsigned)cpu / bits] |= 1ul << (unsigned)cpu % bits;
+}
+
+rota_status rota_topo_place(const rota_topo *topo, int rank, int ranks, rota_topo_cpus *cpus) {
+    if (topo == NULL || cpus == NULL || cpus->size < sizeof *cpus || rank < 0 || rank >= ranks)
+        return error_raise(ROTA_ERR_ARGUMENT,
+                           "rota_topo_place: expected a topology, a rank of 0 ... ranks - 1 and "
+                           "where to put the CPUs with its size set");
+    if (topo->graph->core_count == 0)
+        return error_raise(ROTA_ERR_UNSUPPORTED, "nothing is known of the cores of %.150s",
+                           topo->graph->source);
+    rota_topo_cpus found = {.size = cpus->size};
+    hwloc_bitmap_t share = hwloc_bitmap_alloc(), near = hwloc_bitmap_alloc();
+    bool fine = share != NULL && near != NULL &&
+                topo_place(topo->graph, ranks, rank, share, near, &found.gpu);
+    if (fine) {
+        copy_set(share, found.share);
+        copy_set(near, found.near);
+        *cpus = found;
+    }
+    hwloc_bitmap_free(share);
+    hwloc_bitmap_free(near);
+    return fine ? ROTA_OK : error_raise(ROTA_ERR_MEMORY, "no memory to place ranks");
 }
 
 const char *rota_topo_port_name(const rota_topo *topo, int port) {

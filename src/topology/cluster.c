@@ -7,7 +7,7 @@
  *     gpus 8 arch 90
  *     links nvswitch 18
  *     nics 8 speed 400
- *     fabric fat-tree leaves 4 spines 2
+ *     fabric fat-tree leaves 4 spines 2 speed 1600
  */
 #include "base/error.h"
 #include "topology/graph.h"
@@ -22,7 +22,7 @@ enum fabric { FABRIC_SWITCH, FABRIC_RAILS, FABRIC_FAT_TREE, FABRIC_DRAGONFLY, FA
 struct plan {
     struct topo *topo;
     int line;
-    long hosts, numa, gpus, arch, nics, speed, link_width;
+    long hosts, numa, gpus, arch, nics, speed, link_width, fabric_speed;
     enum shape shape;
     enum topo_brand brand;
     enum fabric fabric;
@@ -104,14 +104,21 @@ static rota_status read_fabric(struct plan *plan, char **at) {
         if (!read_number(word, 1, 1024, &plan->sizes[i]))
             return wrong(plan, "a number from 1 to 1024", word);
     }
+    word = next_word(at);
     for (; plan->fabric == FABRIC_TORUS && plan->size_count < 3; plan->size_count++) {
-        word = next_word(at);
-        if (word[0] == '\0' && plan->size_count > 0)
+        if (plan->size_count > 0 && !isdigit((unsigned char)word[0]))
             break;
         if (!read_number(word, 1, 1024, &plan->sizes[plan->size_count]))
             return wrong(plan, "one to three numbers from 1 to 1024", word);
+        word = next_word(at);
     }
-    return ROTA_OK;
+    if (strcmp(word, "speed") == 0) {
+        word = next_word(at);
+        if (!read_number(word, 1, 1000000, &plan->fabric_speed))
+            return wrong(plan, "a number from 1 to 1000000", word);
+        word = next_word(at);
+    }
+    return word[0] == '\0' ? ROTA_OK : wrong(plan, "speed or the end of the line", word);
 }
 
 static rota_status read_line(struct plan *plan, char *line) {
@@ -290,6 +297,10 @@ static rota_status build(struct plan *plan) {
     if (switches == NULL)
         return error_raise(ROTA_ERR_MEMORY, "no memory for a cluster");
     add_switches(plan, switches, switch_count);
+    bool grid = plan->fabric == FABRIC_TORUS || plan->fabric == FABRIC_DRAGONFLY;
+    if (plan->fabric_speed == 0 && grid)
+        plan->fabric_speed = plan->speed;
+    plan->topo->fabric_gbps = (double)plan->fabric_speed / 8.0;
     for (long host = 0; host < plan->hosts && !plan->topo->no_memory; host++) {
         add_host(plan, host, gpus, ports);
         add_links(plan, gpus);

@@ -18,8 +18,11 @@ void topo_destroy(struct topo *topo) {
         return;
     for (int i = 0; i < topo->node_count; i++)
         hwloc_bitmap_free(topo->nodes[i].cpus);
+    for (int i = 0; i < topo->core_count; i++)
+        hwloc_bitmap_free(topo->cores[i].cpus);
     for (int i = 0; i < topo->warning_count; i++)
         free(topo->warnings[i]);
+    free(topo->cores);
     free(topo->nodes);
     free(topo->links);
     free(topo->warnings);

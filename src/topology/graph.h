@@ -52,6 +52,12 @@ struct topo_link {
     int from, to, count;
 };
 
+/* A core that this process may use, in the order of nearness that hwloc gives. */
+struct topo_core {
+    hwloc_bitmap_t cpus;
+    int numa; /* of a node with memory, -1 not known */
+};
+
 #define TOPO_MAX_WARNINGS 256
 
 struct topo {
@@ -61,9 +67,12 @@ struct topo {
     int node_count, node_room;
     struct topo_link *links;
     int link_count, link_room;
+    struct topo_core *cores; /* of one host, where hwloc tells of it */
+    int core_count;
     char **warnings;
     int warning_count, warnings_dropped;
-    bool no_memory; /* some addition failed: what was read is not whole */
+    bool no_memory;     /* some addition failed: what was read is not whole */
+    double fabric_gbps; /* of one link between network switches, 0: they carry all that comes */
 
     /* Set by topo_finish. */
     int host_count, gpu_count, port_count;
@@ -108,6 +117,17 @@ rota_status topo_finish(struct topo *topo);
 /* machine.c: loads this machine without touching any binding; describes what was loaded. */
 rota_status topo_machine_open(hwloc_topology_t topology);
 rota_status topo_machine_describe(hwloc_topology_t topology, struct topo_machine *machine);
+/* What this thread may run on: its mask, cut by the cpuset; of another machine all of it. */
+rota_status topo_machine_usable(hwloc_topology_t topology, hwloc_bitmap_t usable);
+
+/* place.c: where rank `rank` of `ranks` on this host runs: `share`, cores that no other rank gets
+ * if there are enough, and `near`, all cores of their NUMA nodes. *gpu is the GPU that both are
+ * near to, -1 none. False when cores are not known, or without memory. */
+bool topo_place(const struct topo *topo, int ranks, int rank, hwloc_bitmap_t share,
+                hwloc_bitmap_t near, int *gpu);
+
+/* The CPUs next to a node: its own, or of what holds it. NULL: not known. */
+hwloc_const_bitmap_t topo_near_cpus(const struct topo *topo, int node);
 
 /* paths.c */
 rota_path topo_class(const struct topo *topo, int a, int b);

@@ -155,7 +155,7 @@ void hamilton_short(int n, const double *weights, int *cycle) {
         ;
 }
 
-static uint64_t next_random(uint64_t *state) { /* splitmix64 */
+uint64_t hamilton_random(uint64_t *state) { /* splitmix64 */
     uint64_t z = *state += 0x9e3779b97f4a7c15u;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
@@ -182,7 +182,7 @@ static int pick(int n, const double *weights, const int *path, int end, int firs
             continue;
         if (lightest && found >= 0 && weight < row[path[found]])
             seen = 0;
-        if (next_random(state) % (uint64_t)++seen == 0)
+        if (hamilton_random(state) % (uint64_t)++seen == 0)
             found = i;
     }
     return found;
@@ -195,12 +195,13 @@ bool hamilton_any(int n, const double *weights, int most, uint64_t seed, int *cy
         int length = 1;
         for (int i = 0; i < n; i++)
             cycle[i] = i;
-        int start = (int)(next_random(&seed) % (uint64_t)n);
+        int start = (int)(hamilton_random(&seed) % (uint64_t)n);
         cycle[0] = start;
         cycle[start] = 0;
         for (int turn = 0; turn < 40 * n; turn++) {
             int end = cycle[length - 1];
-            int next = pick(n, weights, cycle, end, length, n, next_random(&seed) % 4 > 0, &seed);
+            int next =
+                pick(n, weights, cycle, end, length, n, hamilton_random(&seed) % 4 > 0, &seed);
             if (next >= 0) {
                 int vertex = cycle[next];
                 cycle[next] = cycle[length];

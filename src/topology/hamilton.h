@@ -34,5 +34,7 @@ void hamilton_short(int n, const double *weights, int *cycle);
  * cycle on arcs with weight below HAMILTON_NONE; lighter arcs are preferred. Deterministic. False
  * when none was found. */
 bool hamilton_any(int n, const double *weights, int most, uint64_t seed, int *cycle);
+/* The next of the numbers that searches draw. */
+uint64_t hamilton_random(uint64_t *state);
 
 #endif

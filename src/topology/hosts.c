@@ -3,12 +3,14 @@
  *
  * Per host the paths are packed as the rings of one host are, with one more vertex that stands for
  * the network: its arcs to a GPU are limited by the NICs next to that GPU. The weakest host decides
- * how much all carry. Then the paths of all hosts are joined piece by piece, the exit of one host
- * to an entry on the same rail of the next where there is one.
+ * how much all carry, or the network between (network.h). Then the paths of all hosts are joined
+ * piece by piece in the orders that suit the network, the exit of one host to an entry on the same
+ * rail of the next where there is one.
  *
  * The unit is the direct link, or 1 GB/s where there are none. */
 #include "base/error.h"
 #include "topology/hamilton.h"
+#include "topology/network.h"
 #include "topology/packing.h"
 #include "topology/rings.h"
 
@@ -38,6 +40,8 @@ struct tour {
     double unit; /* GB/s */
     struct site *sites;
     int site_count;
+    struct network network;
+    struct site **order; /* of the sites in a ring */
 };
 
 static struct path *add_path(struct site *site, double share) {
@@ -288,12 +292,13 @@ static struct path *next_path(const struct topo *topo, struct site *site, int ou
     return found;
 }
 
-/* One piece: a path of each host, as much as the least of them has left. False when done. */
-static bool join_piece(struct tour *tour, struct path **chosen, double *share) {
+/* One piece: a path of each host, as much as the least of them has left and `most`. False when
+ * done. */
+static bool join_piece(struct tour *tour, struct path **chosen, double most, double *share) {
     int out = -1;
-    *share = INFINITY;
+    *share = most;
     for (int s = 0; s < tour->site_count; s++) {
-        chosen[s] = next_path(tour->topo, &tour->sites[s], out);
+        chosen[s] = next_path(tour->topo, tour->order[s], out);
         if (chosen[s] == NULL)
             return false;
         out = chosen[s]->out;
@@ -304,24 +309,49 @@ static bool join_piece(struct tour *tour, struct path **chosen, double *share) {
     return true;
 }
 
-static bool add_pieces(struct tour *tour, struct topo_rings *rings) {
+static bool add_piece(struct tour *tour, struct path *const *chosen, double share,
+                      struct topo_rings *rings) {
+    bool linked = tour->topo->link_gbps > 0; /* no ring takes more than a link */
+    int copies = share > 1 && linked ? (int)ceil(share - 1e-9) : 1;
+    for (int copy = 0; copy < copies; copy++) {
+        struct topo_ring *ring = topo_add_ring(rings, share / copies);
+        if (ring == NULL)
+            return false;
+        for (int s = 0, at = 0; s < tour->site_count; s++) {
+            int gpus = tour->order[s]->gpu_count;
+            memcpy(&ring->gpus[at], chosen[s]->gpus, (size_t)gpus * sizeof(int));
+            at += gpus;
+            ring->ports[2 * s] = chosen[s]->in;
+            ring->ports[2 * s + 1] = chosen[s]->out;
+            ring->gbps = ring->share * tour->unit;
+        }
+    }
+    return true;
+}
+
+/* The hosts of one station after those of the other; as they come where nothing limits them. */
+static void order_sites(struct tour *tour, const int *stations) {
+    int count = 0;
+    for (int at = 0; at < (stations == NULL ? 1 : tour->network.station_count); at++)
+        for (int s = 0; s < tour->site_count; s++)
+            if (stations == NULL || tour->network.station[tour->sites[s].host] == stations[at])
+                tour->order[count++] = &tour->sites[s];
+    for (int s = 0; s < tour->site_count && stations != NULL; s++) /* without NICs */
+        if (tour->network.station[tour->sites[s].host] < 0)
+            tour->order[count++] = &tour->sites[s];
+}
+
+/* Rings of `rate` in all, in the orders that the network wants. */
+static bool add_pieces(struct tour *tour, double rate, struct topo_rings *rings) {
     struct path **chosen = calloc((size_t)tour->site_count + 1, sizeof(struct path *));
-    double share;
+    const struct packed *orders = &tour->network.orders;
     bool fine = chosen != NULL;
-    while (fine && join_piece(tour, chosen, &share)) {
-        bool linked = tour->topo->link_gbps > 0; /* no ring takes more than a link */
-        int copies = share > 1 && linked ? (int)ceil(share - 1e-9) : 1;
-        for (int copy = 0; copy < copies && fine; copy++) {
-            struct topo_ring *ring = topo_add_ring(rings, share / copies);
-            fine = ring != NULL;
-            for (int s = 0, at = 0; s < tour->site_count && fine; s++) {
-                memcpy(&ring->gpus[at], chosen[s]->gpus,
-                       (size_t)tour->sites[s].gpu_count * sizeof(int));
-                at += tour->sites[s].gpu_count;
-                ring->ports[2 * s] = chosen[s]->in;
-                ring->ports[2 * s + 1] = chosen[s]->out;
-                ring->gbps = ring->share * tour->unit;
-            }
+    for (int o = 0; o < (orders->count > 0 ? orders->count : 1) && fine; o++) {
+        double left = orders->count > 0 ? rate * orders->shares[o] / orders->score : rate, share;
+        order_sites(tour, orders->count > 0 ? &orders->cycles[o * orders->n] : NULL);
+        while (fine && left > 1e-9 && join_piece(tour, chosen, left, &share)) {
+            left -= share;
+            fine = add_piece(tour, chosen, share, rings);
         }
     }
     free(chosen);
@@ -347,6 +377,8 @@ static void finish(struct tour *tour, struct topo_rings *rings) {
     rings->score = 0;
     for (int s = 0; s < tour->site_count; s++)
         rings->bound = fmin(rings->bound, tour->sites[s].bound);
+    if (tour->network.station_count > 0)
+        rings->bound = fmin(rings->bound, tour->network.bound / tour->unit);
     for (int r = 0; r < rings->count; r++)
         rings->score += rings->rings[r].share;
     rescale(tour, rings);
@@ -380,19 +412,25 @@ double topo_host_cut_bound(const struct topo *topo) {
 
 rota_status topo_find_host_rings(const struct topo *topo, struct topo_rings *rings) {
     struct tour tour = {.topo = topo, .unit = topo->link_gbps > 0 ? topo->link_gbps : 1};
-    bool fine = find_sites(&tour);
-    for (int s = 0; s < tour.site_count && fine; s++) { /* the weakest host decides */
-        double least = INFINITY;
-        for (int other = 0; other < tour.site_count; other++)
-            least = fmin(least, tour.sites[other].sum);
+    double rate = INFINITY;
+    rota_status status = network_find(topo, &tour.network);
+    bool fine = status == ROTA_OK && find_sites(&tour);
+    tour.order = calloc((size_t)tour.site_count + 1, sizeof(*tour.order));
+    fine = fine && tour.order != NULL;
+    for (int s = 0; s < tour.site_count; s++) /* the weakest host decides */
+        rate = fmin(rate, tour.sites[s].sum);
+    if (tour.network.station_count > 0) /* or the network */
+        rate = fmin(rate, tour.network.score / tour.unit);
+    for (int s = 0; s < tour.site_count && fine; s++)
         for (int p = 0; p < tour.sites[s].path_count; p++)
-            tour.sites[s].paths[p].left *= least / tour.sites[s].sum;
-    }
+            tour.sites[s].paths[p].left *= rate / tour.sites[s].sum;
     rings->port_count = 2 * tour.site_count;
-    fine = fine && add_pieces(&tour, rings);
+    fine = fine && add_pieces(&tour, rate, rings);
     if (fine)
         finish(&tour, rings);
     free_sites(&tour);
+    free(tour.order);
+    network_free(&tour.network);
     if (fine)
         return ROTA_OK;
     topo_free_rings(rings);

@@ -352,6 +352,39 @@ static void import_links(struct import *import, const char *name, enum topo_bran
     hwloc_distances_release(import->hwloc, matrix);
 }
 
+/* The NUMA node of a core: the first with memory, for others hold nothing that is near. */
+static int numa_of_core(hwloc_topology_t hwloc, hwloc_obj_t core) {
+    for (hwloc_obj_t node = NULL;
+         (node = hwloc_get_next_obj_by_type(hwloc, HWLOC_OBJ_NUMANODE, node)) != NULL;)
+        if (node->attr->numanode.local_memory > 0 && node->cpuset != NULL &&
+            hwloc_bitmap_intersects(node->cpuset, core->cpuset))
+            return (int)node->os_index;
+    return -1;
+}
+
+/* Some virtual machines do not tell of cores: each PU is one then. */
+static bool import_cores(struct topo *topo, hwloc_topology_t hwloc) {
+    bool cores = hwloc_get_nbobjs_by_type(hwloc, HWLOC_OBJ_CORE) > 0;
+    hwloc_obj_type_t type = cores ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
+    int most = hwloc_get_nbobjs_by_type(hwloc, type);
+    hwloc_bitmap_t usable = hwloc_bitmap_alloc();
+    topo->cores = calloc((size_t)(most > 0 ? most : 0) + 1, sizeof(*topo->cores));
+    bool fine =
+        usable != NULL && topo->cores != NULL && topo_machine_usable(hwloc, usable) == ROTA_OK;
+    for (hwloc_obj_t core = NULL;
+         fine && (core = hwloc_get_next_obj_by_type(hwloc, type, core)) != NULL;) {
+        if (core->cpuset == NULL || !hwloc_bitmap_intersects(core->cpuset, usable))
+            continue;
+        struct topo_core *added = &topo->cores[topo->core_count];
+        added->cpus = hwloc_bitmap_dup(core->cpuset);
+        added->numa = numa_of_core(hwloc, core);
+        fine = added->cpus != NULL && hwloc_bitmap_and(added->cpus, added->cpus, usable) == 0;
+        topo->core_count += added->cpus != NULL;
+    }
+    hwloc_bitmap_free(usable);
+    return fine;
+}
+
 static rota_status import_all(struct topo *topo, hwloc_topology_t hwloc) {
     struct import import = {.topo = topo, .hwloc = hwloc};
     int bridges = hwloc_get_nbobjs_by_type(hwloc, HWLOC_OBJ_BRIDGE);
@@ -377,6 +410,8 @@ static rota_status import_all(struct topo *topo, hwloc_topology_t hwloc) {
     free(import.node_of);
     free(node_of_pci);
     topo->has_machine = topo_machine_describe(hwloc, &topo->machine) == ROTA_OK;
+    if (!import_cores(topo, hwloc))
+        return error_raise(ROTA_ERR_MEMORY, "no memory for the cores of %.150s", topo->source);
     return ROTA_OK;
 }
 

@@ -26,8 +26,7 @@ static void count_objects(hwloc_topology_t topology, hwloc_obj_type_t type,
     }
 }
 
-/* What this thread may run on: its mask, cut by the cpuset. */
-static rota_status find_usable(hwloc_topology_t topology, hwloc_bitmap_t usable) {
+rota_status topo_machine_usable(hwloc_topology_t topology, hwloc_bitmap_t usable) {
     hwloc_const_bitmap_t allowed = hwloc_topology_get_allowed_cpuset(topology);
     if (!hwloc_topology_is_thissystem(topology)) {
         if (hwloc_bitmap_copy(usable, allowed) != 0)
@@ -116,7 +115,7 @@ rota_status topo_machine_describe(hwloc_topology_t topology, struct topo_machine
     hwloc_bitmap_t usable = hwloc_bitmap_alloc();
     if (usable == NULL)
         return error_raise(ROTA_ERR_MEMORY, "no memory for the machine's topology");
-    rota_status status = find_usable(topology, usable);
+    rota_status status = topo_machine_usable(topology, usable);
     if (status == ROTA_OK)
         describe(topology, usable, machine);
     hwloc_bitmap_free(usable);

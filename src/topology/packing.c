@@ -11,16 +11,12 @@
  * row by another amount, so that no pivot stands still. The result is computed from the capacities
  * as they are.
  *
- * Above HAMILTON_EXACT vertices cheap cycles are found by search, so that the result is good and
- * nothing is proven: the bound is 0 then.
- *
  * Whole cycles come from diving: take the cycle with the largest share as whole, lower the
  * capacities, solve again; a choice that lowers the optimum too far is undone. */
 #include "topology/packing.h"
 #include "topology/hamilton.h"
 
 #include <math.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,7 +39,7 @@ struct simplex {
     int *found; /* up to `most` cycles that may enter */
     double *costs;
     int most;
-    uint64_t seed; /* of the search, above HAMILTON_EXACT vertices */
+    const struct packed *pool; /* cycles to choose from, NULL: all */
 };
 
 static void simplex_free(struct simplex *simplex) {
@@ -59,10 +55,12 @@ static void simplex_free(struct simplex *simplex) {
     free(simplex->costs);
 }
 
-static bool simplex_init(struct simplex *simplex, const struct packing *problem) {
+static bool simplex_init(struct simplex *simplex, const struct packing *problem,
+                         const struct packed *pool) {
     size_t rows = (size_t)problem->rows, n = (size_t)problem->n;
-    *simplex = (struct simplex){.problem = problem, .rows = problem->rows, .n = problem->n};
-    if (problem->n <= HAMILTON_EXACT && !hamilton_init(&simplex->search, problem->n))
+    *simplex =
+        (struct simplex){.problem = problem, .rows = problem->rows, .n = problem->n, .pool = pool};
+    if (pool == NULL && !hamilton_init(&simplex->search, problem->n))
         return false;
     simplex->most = problem->n < 16 ? problem->n : 16;
     simplex->found = calloc((size_t)simplex->most * n, sizeof(int));
@@ -169,31 +167,29 @@ static double cycle_price(const struct simplex *simplex, const int *cycle) {
     return price;
 }
 
-/* Tries of the search at cycles cheap enough to enter, before it gives up. */
-#define SEARCH_TRIES 96
-
-/* Cheap cycles under the prices, found by luck: those that may enter. */
-static int search_cycles(struct simplex *simplex) {
+/* The first cycles of the pool that may enter. */
+static int cycles_of_pool(struct simplex *simplex) {
     int n = simplex->n, found = 0;
-    for (int t = 0; t < SEARCH_TRIES && found < simplex->most; t++) {
-        int *cycle = &simplex->found[found * n];
-        if (!hamilton_any(n, simplex->weights, 3, simplex->seed++, cycle))
+    for (int c = 0; c < simplex->pool->count && found < simplex->most; c++) {
+        const int *cycle = &simplex->pool->cycles[c * n];
+        double cost = cycle_price(simplex, cycle);
+        if (cost > 1 - 1e-7)
             continue;
-        simplex->costs[found] = cycle_price(simplex, cycle);
-        found += simplex->costs[found] < 1 - 1e-7;
+        memcpy(&simplex->found[found * n], cycle, (size_t)n * sizeof(int));
+        simplex->costs[found++] = cost;
     }
     return found;
 }
 
 /* Cheapest cycles under the prices; the number of them. */
 static int cheapest_cycles(struct simplex *simplex) {
+    if (simplex->pool != NULL)
+        return cycles_of_pool(simplex);
     for (int i = 0; i < simplex->n * simplex->n; i++) {
         int row = simplex->problem->row[i];
         bool usable = row == PACKING_FREE || (row >= 0 && simplex->problem->capacity[row] > TINY);
         simplex->weights[i] = !usable ? HAMILTON_NONE : row < 0 ? 0 : fmax(simplex->price[row], 0);
     }
-    if (simplex->n > HAMILTON_EXACT)
-        return search_cycles(simplex);
     return hamilton_best(&simplex->search, simplex->weights, simplex->most, simplex->found,
                          simplex->costs);
 }
@@ -215,8 +211,7 @@ static bool optimize(struct simplex *simplex, double *cheapest) {
             continue;
         }
         int found = cheapest_cycles(simplex);
-        bool exact = simplex->n <= HAMILTON_EXACT;
-        *cheapest = exact && found > 0 ? simplex->costs[0] : 0;
+        *cheapest = found > 0 ? simplex->costs[0] : 0;
         if (found == 0 || simplex->costs[0] > 1 - 1e-7)
             return true;
         for (int i = 0; i < found; i++) { /* later ones may have lost their use by then */
@@ -286,14 +281,23 @@ static bool collect(struct simplex *simplex, double cheapest, struct packed *res
     return true;
 }
 
-bool packing_solve(const struct packing *problem, struct packed *result) {
+static bool solve(const struct packing *problem, const struct packed *pool, struct packed *result) {
     struct simplex simplex;
     double cheapest;
-    if (!simplex_init(&simplex, problem))
+    if (!simplex_init(&simplex, problem, pool))
         return false;
     bool solved = optimize(&simplex, &cheapest) && collect(&simplex, cheapest, result);
     simplex_free(&simplex);
     return solved;
+}
+
+bool packing_solve(const struct packing *problem, struct packed *result) {
+    return solve(problem, NULL, result);
+}
+
+bool packing_share(const struct packing *problem, const struct packed *pool,
+                   struct packed *result) {
+    return solve(problem, pool, result);
 }
 
 void packing_free(struct packed *result) {

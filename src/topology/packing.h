@@ -14,17 +14,21 @@ struct packing {
     double *capacity;
 };
 
-/* Cycles with their shares; up to HAMILTON_EXACT vertices each begins with 0. */
+/* Cycles with their shares; each begins with 0. */
 struct packed {
     int n, count;
     int *cycles;
     double *shares;
     double score; /* sum of shares: fits the capacities */
-    double bound; /* proven: no set of cycles scores more; 0 above HAMILTON_EXACT vertices */
+    double bound; /* proven: no set of cycles scores more */
 };
 
-/* All fields zero when there is no cycle at all. False without memory. */
+/* For at most HAMILTON_EXACT vertices. All fields zero when there is no cycle at all. False without
+ * memory. */
 bool packing_solve(const struct packing *problem, struct packed *result);
+/* The same of cycles of the pool alone, whatever the number of vertices; nothing is proven of the
+ * bound. */
+bool packing_share(const struct packing *problem, const struct packed *pool, struct packed *result);
 /* Whole cycles (shares are whole numbers), `wanted` of them; false when none were found within a
  * fixed amount of work (or without memory). */
 bool packing_whole(const struct packing *problem, int wanted, struct packed *result);

@@ -1,5 +1,6 @@
 /* The topology as text for people: the tree of devices, matrices, rings, trees, reasons. */
 #include "base/error.h"
+#include "topology/hamilton.h"
 #include "topology/print.h"
 #include "topology/walk.h"
 
@@ -197,15 +198,16 @@ static void print_reasons(const struct topo_view *view, FILE *out) {
         fputs("  No rings were searched (--rings).\n", out);
     } else if (strcmp(rings->kind, "direct") == 0) {
         fprintf(out,
-                "  Direct links have a Hamiltonian cycle, so rings are packed into them. Linear "
-                "programming over all\n  cycles proves that no set of rings gets more than %.4g "
-                "links; %s.\n",
+                "  Direct links have a Hamiltonian cycle, so rings are packed into them. %s proves "
+                "that no set of\n  rings gets more than %.4g links; %s.\n",
+                topo->gpu_count > HAMILTON_EXACT
+                    ? "What cuts and the links between any sets of GPUs let through"
+                    : "Linear programming over all cycles",
                 rings->bound,
-                strcmp(rings->bound_kind, "whole") == 0
+                !rings->optimal ? "the search came near it"
+                : strcmp(rings->bound_kind, "whole") == 0
                     ? "as many rings with a link of their own on each hop were found"
                     : "no set of rings with links of their own reaches it, so rings share links");
-        fprintf(out, "  Every cut of the link graph lets at least %.4g rings through.\n",
-                topo_ring_cut_bound(topo));
     } else if (strcmp(rings->kind, "nvswitch") == 0) {
         fprintf(out,
                 "  All GPUs hang on NVSwitches, so every order is a ring; each ring takes one link "
@@ -213,8 +215,10 @@ static void print_reasons(const struct topo_view *view, FILE *out) {
                 "tree.\n",
                 rings->bound);
     } else if (strcmp(rings->kind, "hosts") == 0) {
-        fputs("  Several hosts: each carries paths from NIC to NIC; the weakest host bounds all.\n",
-              out);
+        fputs(
+            "  Several hosts: each carries paths from NIC to NIC; the weakest host bounds all, or "
+            "the links between\n  network switches, where their speed is known.\n",
+            out);
     } else if (rings->count > 0) {
         fprintf(out,
                 "  Links carry no ring through all GPUs (%s), so the ring with the fewest far hops "

@@ -8,7 +8,7 @@
  * exact up to 17 GPUs). */
 #include "topology/rings.h"
 #include "base/error.h"
-#include "topology/flow.h"
+#include "topology/covers.h"
 #include "topology/hamilton.h"
 #include "topology/packing.h"
 
@@ -266,124 +266,29 @@ static bool find_packed(const struct topo *topo, struct topo_rings *rings, const
     return done;
 }
 
-double topo_ring_cut_bound(const struct topo *topo) {
-    struct flow flow;
-    int gpus = topo->gpu_count;
-    double least = INFINITY;
-    if (!flow_init(&flow, gpus))
-        return 0;
-    for (int i = 0; i < gpus; i++)
-        for (int j = 0; j < gpus; j++)
-            if (topo_links(topo, i, j) > 0)
-                flow_add(&flow, i, j, topo_links(topo, i, j));
-    for (int i = 1; i < gpus && !flow.no_memory; i++) {
-        flow_reset(&flow);
-        least = fmin(least, (double)flow_max(&flow, 0, i));
-        flow_reset(&flow);
-        least = fmin(least, (double)flow_max(&flow, i, 0));
-    }
-    flow_free(&flow);
-    return least;
-}
-
-/* A complete graph with the same links everywhere falls into Hamiltonian cycles by Walecki's zigzag
- * (1890s; Alspach, 2008): around a hub, 0, 1, -1, 2, -2, ... turned step by step. All arcs for odd
- * n; all but a matching for even n. */
-static bool add_zigzags(struct topo_rings *rings, int gpus, int width) {
-    int around = gpus - 1, turns = gpus % 2 == 1 ? around / 2 : (gpus - 2) / 2;
-    if (gpus % 2 == 0)
-        around = gpus - 1;
-    for (int turn = 0; turn < turns; turn++)
-        for (int copy = 0; copy < 2 * width; copy++) {
-            struct topo_ring *ring = topo_add_ring(rings, 1);
-            if (ring == NULL)
-                return false;
-            ring->gpus[0] = gpus - 1;
-            for (int i = 0; i < around; i++) {
-                int step = i % 2 == 1 ? (i + 1) / 2 : -(i / 2);
-                int at = ((turn + step) % around + around) % around;
-                ring->gpus[copy % 2 == 0 ? 1 + i : gpus - 1 - i] = at;
-            }
-        }
-    return true;
-}
-
-static bool is_uniform(const struct topo *topo) {
-    for (int i = 0; i < topo->gpu_count; i++)
-        for (int j = 0; j < topo->gpu_count; j++)
-            if (i != j && topo_links(topo, i, j) != topo_links(topo, 0, 1))
-                return false;
-    return true;
-}
-
-/* Cycles one after the other in what is left of `scale` times the links, each as 1/scale. */
-static bool add_greedily(const struct topo *topo, int scale, struct topo_rings *rings) {
-    int n = topo->gpu_count, *left = malloc((size_t)n * (size_t)n * sizeof(int));
-    double *weights = malloc((size_t)n * (size_t)n * sizeof(double));
-    int *cycle = malloc((size_t)n * sizeof(int));
-    bool fine = left != NULL && weights != NULL && cycle != NULL;
-    for (int i = 0; i < n * n && fine; i++)
-        left[i] = topo->matrix[i] * scale;
-    while (fine) {
-        for (int i = 0; i < n * n; i++)
-            weights[i] = left[i] > 0 ? 1 : HAMILTON_NONE;
-        if (!hamilton_any(n, weights, 20, (uint64_t)rings->count + 1, cycle))
-            break;
-        struct topo_ring *ring = topo_add_ring(rings, 1.0 / scale);
-        fine = ring != NULL;
-        for (int i = 0; i < n && fine; i++) {
-            ring->gpus[i] = cycle[i];
-            left[cycle[i] * n + cycle[(i + 1) % n]]--;
-        }
-    }
-    free(left);
+/* One ring at least, where there are too many links for more. */
+static bool add_any(const struct topo *topo, const int *gpus, struct topo_rings *rings) {
+    struct topo_ring *ring = topo_add_ring(rings, 1);
+    double *weights = link_weights(topo, gpus, topo->gpu_count);
+    bool fine = ring != NULL && weights != NULL;
+    if (fine && !hamilton_any(topo->gpu_count, weights, 40, 1, ring->gpus))
+        memcpy(ring->gpus, gpus, (size_t)topo->gpu_count * sizeof(int));
     free(weights);
-    free(cycle);
     return fine;
 }
 
-/* Shared rings by linear programming, as far as the search for cycles goes. Its tables have a row
- * per link, squared. */
-static bool add_searched(const struct topo *topo, struct topo_rings *rings) {
-    enum { MOST_ROWS = 1500 };
-    struct packing problem;
-    struct packed packed = {0};
-    int *gpus = malloc((size_t)topo->gpu_count * sizeof(int));
-    bool fine = gpus != NULL;
-    for (int i = 0; i < topo->gpu_count && fine; i++)
-        gpus[i] = i;
-    fine = describe_links(topo, gpus, fine ? topo->gpu_count : 0, false, &problem) && fine;
-    if (fine && problem.rows <= MOST_ROWS)
-        fine = packing_solve(&problem, &packed) && add_cycles(gpus, &packed, false, rings);
-    forget_links(&problem);
+static bool find_large(const struct topo *topo, struct topo_rings *rings, const int *gpus) {
+    struct packed packed;
+    if (!covers_pack(topo->gpu_count, topo->matrix, &packed))
+        return false;
+    bool whole = true;
+    for (int c = 0; c < packed.count; c++)
+        whole = whole && fabs(packed.shares[c] - round(packed.shares[c])) < EPSILON;
+    rings->bound = packed.bound;
+    rings->bound_kind = whole ? "whole" : "fractional";
+    bool fine =
+        packed.count > 0 ? add_cycles(gpus, &packed, whole, rings) : add_any(topo, gpus, rings);
     packing_free(&packed);
-    free(gpus);
-    return fine;
-}
-
-/* More GPUs than can be searched exactly: the best of a few tries, and the bound by cuts. Try k
- * hands out links in parts of 1/k; the last one balances loads. */
-static bool find_large(const struct topo *topo, struct topo_rings *rings) {
-    static const int tries[] = {1, 2, 4, 0};
-    rings->bound = topo_ring_cut_bound(topo);
-    rings->bound_kind = "whole";
-    if (is_uniform(topo))
-        return add_zigzags(rings, topo->gpu_count, topo_links(topo, 0, 1));
-    struct topo_rings best = {.gpu_count = rings->gpu_count, .port_count = rings->port_count};
-    bool fine = true;
-    for (int t = 0; t < 4 && fine && best.score < rings->bound - EPSILON; t++) {
-        struct topo_rings tried = {.gpu_count = rings->gpu_count, .port_count = rings->port_count};
-        fine = tries[t] > 0 ? add_greedily(topo, tries[t], &tried) : add_searched(topo, &tried);
-        for (int r = 0; r < tried.count; r++)
-            tried.score += tried.rings[r].share;
-        tried.bound_kind = tries[t] == 1 ? "whole" : "fractional";
-        bool better = tried.score > best.score + EPSILON;
-        topo_free_rings(better ? &best : &tried);
-        best = better ? tried : best;
-    }
-    rings->rings = best.rings;
-    rings->count = best.count;
-    rings->bound_kind = best.bound_kind != NULL ? best.bound_kind : "whole";
     return fine;
 }
 
@@ -574,7 +479,7 @@ static bool find_on_one_host(const struct topo *topo, struct topo_rings *rings, 
     if (strcmp(rings->kind, "nvswitch") == 0)
         fine = find_switched(topo, rings, gpus);
     else if (strcmp(rings->kind, "direct") == 0 && topo->gpu_count > HAMILTON_EXACT)
-        fine = find_large(topo, rings);
+        fine = find_large(topo, rings, gpus);
     else if (strcmp(rings->kind, "direct") == 0)
         fine = find_packed(topo, rings, gpus);
     else

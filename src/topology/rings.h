@@ -45,8 +45,6 @@ const char *topo_ring_kind(const struct topo *topo, const int *gpus, int count);
 /* The order of GPUs with the fewest far hops; a cycle, or a path when `open`. */
 bool topo_short_order(const struct topo *topo, const int *gpus, int count, bool open, bool links,
                       int *order);
-/* Upper bound of any set of rings by cuts through the link graph, in links. */
-double topo_ring_cut_bound(const struct topo *topo);
 
 /* The rings of a NCCL graph file, as device numbers: `count` of `width` each. */
 struct topo_graph_file {

@@ -100,6 +100,19 @@ Test(arguments, rota_topo_gpu_describe) {
     rota_topo_free(topo);
 }
 
+Test(arguments, rota_topo_place) {
+    rota_topo *topo = made();
+    rota_topo_cpus cpus = ROTA_TOPO_CPUS_INIT, none = {.size = 8};
+    REFUSED(rota_topo_place(NULL, 0, 1, &cpus), ROTA_ERR_ARGUMENT, NULL, "topology");
+    REFUSED(rota_topo_place(topo, -1, 1, &cpus), ROTA_ERR_ARGUMENT, NULL, "rank");
+    REFUSED(rota_topo_place(topo, 1, 1, &cpus), ROTA_ERR_ARGUMENT, NULL, "rank");
+    REFUSED(rota_topo_place(topo, 0, 0, &cpus), ROTA_ERR_ARGUMENT, NULL, "rank");
+    REFUSED(rota_topo_place(topo, 0, 1, NULL), ROTA_ERR_ARGUMENT, NULL, "CPUs");
+    REFUSED(rota_topo_place(topo, 0, 1, &none), ROTA_ERR_ARGUMENT, NULL, "size");
+    REFUSED(rota_topo_place(topo, 0, 1, &cpus), ROTA_ERR_UNSUPPORTED, NULL, "cores of four");
+    rota_topo_free(topo);
+}
+
 Test(arguments, rota_topo_find_rings) {
     rota_topo *topo = made();
     rota_topo_result result = ROTA_TOPO_RESULT_INIT, none = {.size = 8};

@@ -17,7 +17,8 @@ struct launch_job {
     int nranks;
     const int *host_of;      /* by rank: which pretended host it is on; NULL: all on this one */
     bool prefix;             /* "[rank] " before each line of output */
-    bool bind;               /* rank r to usable core r mod cores */
+    const void *const *cpus; /* by rank: set of CPUs as sched_setaffinity takes it; NULL: as we */
+    size_t cpus_bytes;       /* of each set */
     bool keep_going;         /* a rank that a signal ends does not end the others */
     bool quiet;              /* no line about a rank that failed with a status: it has said why */
     int64_t timeout_ms;      /* end the job after so long; 0: never */

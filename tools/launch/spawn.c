@@ -14,20 +14,6 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-static void bind_to_core(int rank) {
-    cpu_set_t usable, one;
-    if (sched_getaffinity(0, sizeof(usable), &usable) || CPU_COUNT(&usable) == 0)
-        return;
-    int wanted = rank % CPU_COUNT(&usable);
-    size_t core = 0;
-    for (; core < CPU_SETSIZE; core++)
-        if (CPU_ISSET(core, &usable) && wanted-- == 0)
-            break;
-    CPU_ZERO(&one);
-    CPU_SET(core, &one);
-    sched_setaffinity(0, sizeof(one), &one);
-}
-
 static void environment_set(const struct launch_state *state, int rank) {
     const struct launch_job *job = state->job;
     char text[32];
@@ -67,8 +53,8 @@ static _Noreturn void child(const struct launch_state *state, int rank, pid_t pa
         if (null != STDIN_FILENO)
             close(null);
     }
-    if (job->bind)
-        bind_to_core(rank);
+    if (job->cpus && sched_setaffinity(0, job->cpus_bytes, job->cpus[rank]))
+        fprintf(stderr, "%s: rank %d is not bound: %s\n", job->command, rank, strerror(errno));
     environment_set(state, rank);
     setrlimit(RLIMIT_NOFILE, &state->old_files);
     sigaction(SIGPIPE, &state->old_pipe, NULL);
