@@ -8,6 +8,7 @@
  * memory is left alone because the parent's thread may have been in the middle of changing it. */
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/place.h"
 #include "bootstrap/service.h"
 #include <errno.h>
 #include <limits.h>
@@ -247,8 +248,14 @@ static int start_thread(struct control *control) {
     failure = pthread_create(&control->thread, &attributes, control_main, control);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
-    if (failure == 0)
+    if (failure == 0) {
+        cpu_set_t beside;
         (void)pthread_setname_np(control->thread, "rota-control");
+        /* Not on the core of a rank that somebody has placed, if it has another: it wakes while the
+         * rank spins. Where that is refused it runs where its rank may. */
+        if (place_beside_me(&beside))
+            (void)pthread_setaffinity_np(control->thread, sizeof(beside), &beside);
+    }
     return failure;
 }
 

@@ -553,6 +553,36 @@ static void C80_huge_pages(void) {
     }
 }
 
+/* -- C101 -------------------------------------------------------------------------------------- */
+
+static void deny_policies(const struct kit_job *job, int rank) {
+    const int *error = job->arg;
+    cpu_set_t mine;
+    (void)rank;
+    sched_getaffinity(0, sizeof(mine), &mine);
+    for (size_t cpu = 0, kept = 0; cpu < CPU_SETSIZE; cpu++) /* one CPU: of one node for sure */
+        if (CPU_ISSET(cpu, &mine) && kept++ > 0)
+            CPU_CLR(cpu, &mine);
+    sched_setaffinity(0, sizeof(mine), &mine);
+    kit_deny(SYS_mbind, *error);
+    kit_deny(SYS_set_mempolicy, *error);
+    setenv("ROTA_LOG", "info", 1);
+}
+
+/* As in containers: where memory cannot be bound it lies anywhere, and a line at info says so. */
+static void C101_memory_policies_are_refused(void) {
+    static int errors[] = {EPERM, ENOSYS};
+    for (int i = 0; i < 2; i++) {
+        struct kit_job job = {
+            .nranks = 4, .prepare = deny_policies, .arg = &errors[i], .transport = "shm"};
+        kit_job_run(&job, 30000);
+        kit_expect_success(&job, strerror(errors[i]));
+        for (int r = 0; r < 4 && access("/sys/devices/system/node/has_memory", R_OK) == 0; r++)
+            CHECK(strstr(kit_said(&job, r), "the arena is not bound to NUMA node") != NULL,
+                  "rank %d, %s: %s", r, strerror(errors[i]), kit_said(&job, r));
+    }
+}
+
 int main(int argc, char **argv) {
     static const struct kit_case cases[] = {
         {"C71_small_shared_memory", C71_small_shared_memory, 120},
@@ -571,6 +601,7 @@ int main(int argc, char **argv) {
         {"C77_processes_hidden", C77_processes_hidden, 60},
         {"C78_copies_denied", C78_copies_denied, 200},
         {"C80_huge_pages", C80_huge_pages, 60},
+        {"C101_memory_policies_are_refused", C101_memory_policies_are_refused, 60},
         {NULL, NULL, 0},
     };
     return kit_main(cases, argc, argv);

@@ -7,6 +7,7 @@
 #include "transports/shm/arena.h"
 
 #include "base/error.h"
+#include "base/place.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -63,6 +64,7 @@ static rota_status create(struct shm_arena *arena) {
     if (base == MAP_FAILED)
         return unsupported(errno, "mmap");
     arena->base = base;
+    place_memory("the arena", base, SHM_ARENA_BYTES); /* peers poll it, and may be there first */
     /* Older kernels do not know this seal; peers map read-only all the same. */
     (void)fcntl(arena->fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
     (void)fcntl(arena->fd, F_ADD_SEALS, F_SEAL_SEAL);

@@ -11,6 +11,7 @@
  * future memory would otherwise get every page of it. */
 #include "transports/shm/heap.h"
 
+#include "base/place.h"
 #include "transports/shm/layout.h"
 
 #include <errno.h>
@@ -68,6 +69,7 @@ void shm_heap_open(struct shm_heap *heap) {
         heap->base = NULL;
         goto close;
     }
+    place_memory("the heap", heap->base, SHM_HEAP_BYTES);
     heap->bytes = SHM_HEAP_BYTES;
     heap->fd = fd;
     return;
