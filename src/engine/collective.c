@@ -248,10 +248,30 @@ void collective_begin_p2p(rota_request *request) {
     }
 }
 
+/* A blocking message without a request, where that is possible. */
+static bool message_at_once(rota_comm *comm, const struct call_args *args, const rota_call *call,
+                            bool *announced) {
+    const void *buffer = args->kind == ROTA_KIND_SEND ? args->send : args->recv;
+    if ((call != NULL && call->request != NULL) || !memory_identify(buffer, 1)->host_readable)
+        return false;
+    if (!p2p_at_once(comm, args, announced))
+        return false;
+    comm->job->operations++;
+    record_message(comm, args);
+    return true;
+}
+
 rota_status collective_p2p(rota_comm *comm, const struct call_args *args, const rota_call *call) {
     struct job *job = comm->job;
+    bool announced = false;
     domain_enter(&job->domain);
     rota_status status = comm_usable(comm);
+    if (status == ROTA_OK && message_at_once(comm, args, call, &announced)) {
+        domain_leave(&job->domain);
+        if (atomic_load_explicit(&job->has_callbacks, memory_order_relaxed))
+            job_run_callbacks(job);
+        return ROTA_OK;
+    }
     rota_request *request = status == ROTA_OK ? request_create(comm, args, call) : NULL;
     if (request == NULL) {
         domain_leave(&job->domain);
@@ -259,6 +279,7 @@ rota_status collective_p2p(rota_comm *comm, const struct call_args *args, const 
     }
     if (call != NULL && call->request != NULL)
         *call->request = request;
+    request->p2p.first_announced = announced;
     collective_begin_p2p(request);
     if (call != NULL && call->request != NULL)
         request_leave(request);

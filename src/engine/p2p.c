@@ -458,6 +458,78 @@ void p2p_start(rota_request *request) {
     match(table);
 }
 
+/* -- at once ------------------------------------------------------------------------------------
+ */
+
+static bool send_at_once(struct p2p_lane *lane, const struct call_args *args, size_t bytes) {
+    struct transport *transport = lane->link.transport;
+    struct transport_header header = {.sequence = lane->sent, .length = bytes, .total = bytes};
+    struct transport_slot slot;
+    if (transport->ops->reserve(transport, lane->link.stream, &header, &slot) != TRANSPORT_OK)
+        return false;
+    reduce_publish(lane->comm->isa, slot.data, args->send, bytes);
+    transport->ops->commit(transport, lane->link.stream, &slot);
+    link_note_sent(&lane->link, bytes);
+    lane->sent++;
+    return true;
+}
+
+/* Takes a message that is there, whole, and no longer than the buffer. */
+static bool take_at_once(struct p2p_lane *lane, const struct call_args *args, size_t bytes) {
+    struct transport *transport = lane->link.transport;
+    struct transport_arrival arrival;
+    if (transport->ops->peek(transport, lane->link.stream, &arrival) != TRANSPORT_OK)
+        return false;
+    size_t length = (size_t)arrival.header.length;
+    if (arrival.header.sequence != lane->received || arrival.header.slice != 0 ||
+        arrival.header.total != length || length > bytes || arrival.pieces[1].length > 0)
+        return false;
+    reduce_copy(lane->comm->isa, args->recv, arrival.pieces[0].data, length);
+    transport->ops->release(transport, lane->link.stream, &arrival);
+    link_note_received(&lane->link, length);
+    lane->received++;
+    if (args->info != NULL)
+        *args->info = (rota_recv_info){.source = lane->name.peer,
+                                       .tag = args->tag,
+                                       .count = length / rota_dtype_size(args->dtype)};
+    return true;
+}
+
+static bool receive_at_once(struct p2p_lane *lane, const struct call_args *args, size_t bytes) {
+    rota_comm *comm = lane->comm;
+    struct domain *domain = &comm->job->domain;
+    struct transport *transport = lane->link.transport;
+    transport->ops->expect(transport, lane->link.stream, bytes);
+    for (uint32_t turn = 0; turn < domain->spin_turns; turn++) {
+        if (take_at_once(lane, args, bytes))
+            return true;
+        if (atomic_load_explicit(&domain->wanted, memory_order_relaxed) != 0 ||
+            atomic_load_explicit(&comm->status, memory_order_relaxed) != ROTA_OK ||
+            link_failed(&lane->link))
+            return false;
+        job_progress(comm->job);
+    }
+    return false;
+}
+
+bool p2p_at_once(rota_comm *comm, const struct call_args *args, bool *announced) {
+    struct p2p_table *table = comm->p2p;
+    struct p2p_lane *lane = NULL;
+    struct p2p_name name = {.peer = args->root, .tag = args->tag};
+    size_t bytes = args->count * rota_dtype_size(args->dtype);
+    *announced = false;
+    HASH_FIND(hh, table->lanes, &name, sizeof(name), lane);
+    if (bytes >= P2P_POST_BYTES || lane == NULL || lane->link.stream == NULL ||
+        link_failed(&lane->link))
+        return false;
+    if (args->kind == ROTA_KIND_SEND)
+        return TAILQ_EMPTY(&lane->sends) && send_at_once(lane, args, bytes);
+    if (!TAILQ_EMPTY(&lane->recvs) || !TAILQ_EMPTY(&table->unmatched))
+        return false;
+    *announced = true;
+    return receive_at_once(lane, args, bytes);
+}
+
 int p2p_source(const rota_request *request) {
     return request->p2p.lane != NULL ? request->p2p.lane->name.peer : -1;
 }

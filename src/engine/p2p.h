@@ -9,6 +9,7 @@
 /* Slices of one message under way at a time. */
 #define P2P_WINDOW 4
 
+struct call_args;
 struct p2p_table;
 struct p2p_lane; /* one (peer, tag) */
 
@@ -38,6 +39,10 @@ void p2p_table_destroy(struct p2p_table *table);
 size_t p2p_memory(const struct p2p_table *table);
 /* Starts a send or receive; it may end at once. */
 void p2p_start(rota_request *request);
+/* A blocking call of host memory as far as it needs no request: a small message that is sent at
+ * once, or comes within the polls that a wait would begin with. False: the caller makes a request,
+ * and tells it *announced, whether the receive's message has been announced already. */
+bool p2p_at_once(rota_comm *comm, const struct call_args *args, bool *announced);
 /* Forgets everything: no user memory of any request is touched afterwards. */
 void p2p_cancel_all(struct p2p_table *table);
 /* Source of a receive that has ended. */

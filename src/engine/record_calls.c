@@ -12,6 +12,21 @@ static struct record_page *page_of(rota_comm *comm, uint32_t kind) {
     return *page;
 }
 
+static struct record_entry entry_of_message(const struct record_page *page,
+                                            const struct call_args *args) {
+    uint64_t number =
+        page != NULL ? atomic_load_explicit(&page->calls, memory_order_relaxed) + 1 : 0;
+    return record_entry_of(args, number, (uint64_t)(int64_t)args->tag, 0, 0);
+}
+
+void record_message(rota_comm *comm, const struct call_args *args) {
+    if (comm->job->recorder == NULL)
+        return;
+    struct record_page *page = page_of(comm, RECORD_PAGE_MESSAGES);
+    struct record_entry entry = entry_of_message(page, args);
+    record_end(record_begin_queued(page, &entry), ROTA_OK);
+}
+
 void record_request(rota_request *request) {
     rota_comm *comm = request->comm;
     const struct call_args *args = &request->args;
@@ -25,9 +40,7 @@ void record_request(rota_request *request) {
         entry = record_entry_of(args, request->sequence, call_fingerprint(comm, args, NULL), 0, 0);
     } else {
         page = page_of(comm, RECORD_PAGE_MESSAGES);
-        uint64_t number =
-            page != NULL ? atomic_load_explicit(&page->calls, memory_order_relaxed) + 1 : 0;
-        entry = record_entry_of(args, number, (uint64_t)(int64_t)args->tag, 0, 0);
+        entry = entry_of_message(page, args);
     }
     request->line = record_begin_queued(page, &entry);
     request->line_page = page;

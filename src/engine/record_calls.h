@@ -30,6 +30,8 @@ static inline uint32_t record_algorithm(rota_comm *comm, const char *name) {
     return comm->recorded_hash;
 }
 
+/* Inside the domain: a message was sent or received without a request. */
+void record_message(rota_comm *comm, const struct call_args *args);
 /* Inside the domain: a request begins (its sequence is drawn), is given to a native form or an
  * algorithm, waits for a member (-1: not known), has ended. */
 void record_request(rota_request *request);
