@@ -46,7 +46,7 @@ static void start_schedule(rota_request *request) {
 static void dispatch(rota_request *request) {
     rota_comm *comm = request->comm;
     request->form = NULL;
-    if (request->may_be_native &&
+    if (request->may_be_native && !call_is_vector(&request->args) &&
         atomic_load_explicit(&comm->native_state, memory_order_relaxed) == NATIVE_READY)
         request->form = comm->native_ops->query(
             comm->native, request->args.kind, request->args.count * request->element_size,

@@ -251,7 +251,7 @@ rota_status native_run(rota_comm *comm, const struct call_args *args,
 const struct native_form *native_form_of_call(const rota_comm *comm, const struct call_args *args,
                                               const struct reduce_spec *spec, size_t bytes,
                                               const rota_call *call) {
-    if (comm->deliberate || (call != NULL && call->request != NULL) ||
+    if (comm->deliberate || args->vector || (call != NULL && call->request != NULL) ||
         !collective_may_be_native(comm, call) || !native_may_run(comm))
         return NULL;
     const struct native_form *form = comm->native_ops->query(comm->native, args->kind, bytes, spec);

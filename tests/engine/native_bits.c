@@ -39,29 +39,49 @@ static void fill(void *to, rota_dtype dtype, size_t count, int rank) {
 }
 
 struct form {
+    rota_kind kind;
     const char *name, *schedule;
-    size_t bytes; /* a size at which the form is taken on 2 to 5 ranks */
+    size_t bytes; /* of a block: a size at which the form is taken on 2 to 5 ranks */
 };
-static const struct form forms[] = {{"shm-inline", "direct", 40},
-                                    {"shm-one-shot", "direct", 4000},
-                                    {"shm-two-shot", "direct_two_shot", 600014}};
+static const struct form forms[] = {
+    {ROTA_KIND_ALL_REDUCE, "shm-inline", "direct", 40},
+    {ROTA_KIND_ALL_REDUCE, "shm-one-shot", "direct", 4000},
+    {ROTA_KIND_ALL_REDUCE, "shm-two-shot", "direct_two_shot", 600014},
+    {ROTA_KIND_REDUCE_SCATTER, "shm-inline", "direct", 8},
+    {ROTA_KIND_REDUCE_SCATTER, "shm-one-shot", "direct", 4000},
+    {ROTA_KIND_REDUCE_SCATTER, "shm-staged", "direct", 300014},
+    {ROTA_KIND_REDUCE, "shm-inline", "direct", 40},
+    {ROTA_KIND_REDUCE, "shm-one-shot", "direct", 4000},
+    {ROTA_KIND_REDUCE, "shm-staged", "direct", 600014}};
+
+static void reduce(const struct rank *rank, const struct form *form, const void *send, void *recv,
+                   size_t count, rota_dtype dtype, rota_op op, const rota_call *call) {
+    if (form->kind == ROTA_KIND_ALL_REDUCE)
+        CHECK_OK(rota_all_reduce(send, recv, count, dtype, op, rank->comm, call));
+    else if (form->kind == ROTA_KIND_REDUCE_SCATTER)
+        CHECK_OK(rota_reduce_scatter(send, recv, count, dtype, op, rank->comm, call));
+    else
+        CHECK_OK(rota_reduce(send, recv, count, dtype, op, rank->nranks - 1, rank->comm, call));
+}
 
 static void compare(const struct rank *rank, const struct form *form, rota_dtype dtype,
                     rota_op op) {
     size_t size = rota_dtype_size(dtype), count = form->bytes / size;
-    unsigned char *send = malloc(count * size), *native = malloc(count * size),
-                  *scheduled = malloc(count * size);
-    fill(send, dtype, count, rank->rank);
+    size_t blocks = form->kind == ROTA_KIND_REDUCE_SCATTER ? (size_t)rank->nranks : 1;
+    unsigned char *send = malloc(blocks * count * size), *native = calloc(count, size),
+                  *scheduled = calloc(count, size);
+    fill(send, dtype, blocks * count, rank->rank);
     rota_call call = ROTA_CALL_INIT;
     const char *ran = NULL;
-    CHECK_OK(rota_all_reduce(send, native, count, dtype, op, rank->comm, NULL));
-    ran = rota_comm_algorithm(rank->comm, ROTA_KIND_ALL_REDUCE);
+    reduce(rank, form, send, native, count, dtype, op, NULL);
+    ran = rota_comm_algorithm(rank->comm, form->kind);
     CHECK(ran != NULL && strcmp(ran, form->name) == 0, "%s ran, expected %s",
           ran != NULL ? ran : "nothing", form->name);
     call.algorithm = form->schedule;
-    CHECK_OK(rota_all_reduce(send, scheduled, count, dtype, op, rank->comm, &call));
-    CHECK(memcmp(native, scheduled, count * size) == 0, "%s and %s differ (%s %s, %zu elements)",
-          form->name, form->schedule, rota_dtype_name(dtype), rota_op_name(op), count);
+    reduce(rank, form, send, scheduled, count, dtype, op, &call);
+    CHECK(memcmp(native, scheduled, count * size) == 0, "%s of %s and %s differ (%s %s, %zu)",
+          form->name, rota_kind_name(form->kind), form->schedule, rota_dtype_name(dtype),
+          rota_op_name(op), count);
     free(send);
     free(native);
     free(scheduled);

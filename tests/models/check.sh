@@ -23,6 +23,13 @@ lines     passes -DMEMBERS=3 -DCALLS=4
 lines     fails  -DMUTANT_NO_RELEASE
 lines     fails  -DMUTANT_NO_ACQUIRE
 lines     fails  -DMUTANT_ONE_SLOT
+posts     passes -DMEMBERS=2 -DCALLS=4
+posts     passes -DMEMBERS=3 -DCALLS=3 -DPOSTS=1
+posts     fails  -DMUTANT_NO_RELEASE
+posts     fails  -DMUTANT_NO_ACQUIRE
+posts     fails  -DMUTANT_NO_WAITING
+posts     fails  -DMUTANT_EARLY_TELLING
+posts     fails  -DMEMBERS=3 -DPOSTS=1 -DMUTANT_ONE_READER
 stream    passes -DMESSAGES=5
 stream    fails  -DMUTANT_NO_RELEASE
 stream    fails  -DMUTANT_NO_RELEASE_OF_SLOTS

@@ -1,4 +1,5 @@
-/* The native forms: all-reduce inline, one-shot and two-shot, and barrier.
+/* The native forms of all-reduce (inline, one-shot, two-shot) and barrier; those of all other kinds
+ * are in flow.c.
  *
  * Design note. Every call has a number k. A member publishes k in line k % 2 of its area together
  * with the call's fingerprint, and waits for k in the lines of all others; so in every form all
@@ -21,15 +22,12 @@
  * all buffers of all members are mapped (`mapped`) are slices larger and nothing waits for
  * `staged`: the line says that the input is there, and neither stage nor result is touched. A
  * member whose recv is read returns only when all others have `taken` what they read; that of send
- * is over when all have reduced. Members that cannot read some heap say so, and then all goes
- * through staging.
+ * is over when all have reduced. Where some member cannot read some heap, nobody names a buffer.
  *
  * Sums are taken in the aligned tree over members for each element by itself, so neither slices nor
  * chunks show in the bits. With two members the operands may change places: every operator is
  * commutative in its bits, NaN being canonical. */
-#include "transports/shm/group.h"
-
-#include <string.h>
+#include "transports/shm/lines.h"
 
 static const struct native_form form_barrier = {"shm-barrier", "direct"};
 static const struct native_form form_inline = {"shm-inline", "direct"};
@@ -58,7 +56,7 @@ const struct native_form *shm_native_query(const struct native_group *group, rot
     if (kind == ROTA_KIND_BARRIER)
         return &form_barrier;
     if (kind != ROTA_KIND_ALL_REDUCE || !spec)
-        return NULL;
+        return shm_flow_query(group, kind, bytes, spec);
     if (bytes <= SHM_INLINE_BYTES)
         return &form_inline;
     if (bytes <= one_shot_limit(group->n))
@@ -66,139 +64,11 @@ const struct native_form *shm_native_query(const struct native_group *group, rot
     return group->forms & SHM_FORM_STAGED ? &form_two_shot : NULL;
 }
 
-/* -- waiting --------------------------------------------------------------------------------- */
-
-struct awaited {
-    const _Atomic uint64_t *word;
-    uint64_t value;
-    const _Atomic uint32_t *closed;
-};
-
-static bool awaited_ready(const void *arg) {
-    const struct awaited *awaited = arg;
-    return atomic_load_explicit(awaited->word, memory_order_acquire) >= awaited->value ||
-           atomic_load_explicit(awaited->closed, memory_order_acquire);
-}
-
-static __attribute__((noinline)) enum native_outcome
-wait_slowly(struct native_group *group, int peer, const _Atomic uint64_t *word, uint64_t value,
-            struct native_wait *wait) {
-    struct awaited awaited = {word, value, &group->members[peer].entry->closed};
-    wait->waiting_for = peer;
-    for (;;) {
-        /* Closed is looked at first: what the member published before it closed still counts.
-         * Acquire: partner is the release store in group_close. */
-        bool closed = atomic_load_explicit(awaited.closed, memory_order_acquire);
-        if (atomic_load_explicit(word, memory_order_acquire) >= value)
-            return NATIVE_DONE;
-        if (closed)
-            return NATIVE_CLOSED;
-        if (!wait->pause(wait, awaited_ready, &awaited))
-            return NATIVE_PAUSED;
-    }
-}
-
-/* Waits until a member's word has reached a value. Acquire: partner is the member's release store
- * of that word; what it wrote before is then visible. */
-static inline enum native_outcome wait_for(struct native_group *group, int peer,
-                                           const _Atomic uint64_t *word, uint64_t value,
-                                           struct native_wait *wait) {
-    for (int i = 0; i < group->polls; i++) {
-        if (__builtin_expect(atomic_load_explicit(word, memory_order_acquire) >= value, 1))
-            return NATIVE_DONE;
-        cpu_relax();
-    }
-    return wait_slowly(group, peer, word, value, wait);
-}
-
-static inline void ring_members(const struct native_group *group) {
-    const struct shm_member *member = group->members;
-    for (int i = 0; i < group->n; i++, member++)
-        if (member->bell)
-            doorbell_ring(member->bell, member->event_fd);
-}
-
-/* -- the line of a call ---------------------------------------------------------------------- */
-
-/* What stands beside the number: the fingerprint, and the place of the call on the communicator. */
-static inline uint64_t call_word(const struct native_call *call) {
-    return call->fingerprint ? call->fingerprint + call->sequence * 0x9e3779b97f4a7c15ull : 0;
-}
-
-static inline struct shm_group_line *own_line(const struct native_group *group) {
-    return &group->area->line[group->sequence & 1];
-}
-static inline const struct shm_group_line *line_of(const struct native_group *group, int peer) {
-    return &group->members[peer].area->line[group->sequence & 1];
-}
-
-/* Numbers the call; the line may then be filled. */
-static inline void line_begin(struct native_group *group, const struct native_call *call) {
-    group->sequence++;
-    group->running = true;
-    group->peer = 0;
-    group->word = call_word(call);
-    own_line(group)->fingerprint = group->word;
-}
-
-static inline void line_publish(struct native_group *group) {
-    /* Release: partner is wait_for in lines_wait. */
-    atomic_store_explicit(&own_line(group)->sequence, group->sequence, memory_order_release);
-    ring_members(group);
-}
-
-static __attribute__((noinline, cold)) struct native_result
-mismatch(const struct native_group *group, const struct native_call *call, int peer) {
-    return (struct native_result){.outcome = NATIVE_MISMATCH,
-                                  .peer = peer,
-                                  .peer_fingerprint = line_of(group, peer)->fingerprint -
-                                                      (group->word - call->fingerprint)};
-}
-
-/* Waits for the call's number in all other lines and compares fingerprints. */
-static inline struct native_result
-lines_wait(struct native_group *group, const struct native_call *call, struct native_wait *wait) {
-    struct native_result result = {.outcome = NATIVE_DONE};
-    for (; group->peer < group->n; group->peer++) {
-        int peer = group->peer;
-        if (peer == group->self)
-            continue;
-        const struct shm_group_line *line = line_of(group, peer);
-        result.outcome = wait_for(group, peer, &line->sequence, group->sequence, wait);
-        if (__builtin_expect(result.outcome != NATIVE_DONE, 0)) {
-            result.peer = peer;
-            return result;
-        }
-        uint64_t word = line->fingerprint;
-        if (__builtin_expect(word != group->word && word && group->word, 0))
-            return mismatch(group, call, peer);
-    }
-    return result;
-}
-
 /* Reduces the operands of all members. */
 static inline void reduce_members(struct native_group *group, const struct native_call *call) {
     for (int i = 0; i < group->n; i++)
         group->operands[i].partial = false;
     reduce_run(call->spec, call->recv, true, group->operands, (size_t)group->n, call->count);
-}
-
-/* Up to 48 bytes, by few moves of any alignment. */
-static inline void copy_small(uint8_t *dst, const uint8_t *src, size_t bytes) {
-    if (bytes >= 16) {
-        for (size_t i = 0; i + 16 <= bytes; i += 16)
-            memcpy(dst + i, src + i, 16);
-        memcpy(dst + bytes - 16, src + bytes - 16, 16);
-    } else if (bytes >= 8) {
-        memcpy(dst, src, 8);
-        memcpy(dst + bytes - 8, src + bytes - 8, 8);
-    } else if (bytes >= 4) {
-        memcpy(dst, src, 4);
-        memcpy(dst + bytes - 4, src + bytes - 4, 4);
-    } else {
-        for (size_t i = 0; i < bytes; i++)
-            dst[i] = src[i];
-    }
 }
 
 /* -- barrier, inline, one-shot --------------------------------------------------------------- */
@@ -270,8 +140,8 @@ struct slice {
 static inline size_t slice_elements(const struct native_call *call, size_t bytes) {
     return (bytes / call->spec->element_size) & ~(size_t)(CHUNK_ELEMENTS - 1);
 }
-static inline bool may_be_mapped(const struct native_call *call) {
-    return call->bytes >= MAPPED_BYTES;
+static inline bool may_be_mapped(const struct native_group *group, const struct native_call *call) {
+    return call->bytes >= MAPPED_BYTES && (group->forms & SHM_FORM_MAPPED);
 }
 
 static struct slice slice_at(const struct native_group *group, const struct native_call *call,
@@ -296,43 +166,29 @@ static inline size_t chunk_at(const struct slice *slice, int member, size_t *off
     return (left < slice->share ? left : slice->share) * slice->size;
 }
 
-/* Whether a member's buffer of the call lies in its heap. */
-static bool is_inside(const struct shm_member *member, uint64_t place, size_t bytes) {
-    return place == 0 ||
-           (place - 1 < member->heap_bytes && bytes <= member->heap_bytes - (place - 1));
-}
-
 /* All lines are there: decides what is read in place, the same on all members. False when a line
  * names what is no buffer; group->peer is then its member. */
 static bool buffers_take(struct native_group *group, const struct native_call *call) {
-    bool reads = group->reads, mapped = group->sent && group->received, lent = group->received;
+    bool mapped = group->sent && group->received, lent = group->received;
     struct shm_line_buffers buffers;
     group->known = true;
-    for (int i = 0; i < group->n && may_be_mapped(call); i++) {
+    group->peer = 0;
+    if (!may_be_mapped(group, call))
+        return true;
+    for (int i = 0; i < group->n; i++) {
         struct shm_member *member = &group->members[i];
         if (i == group->self)
             continue;
         memcpy(&buffers, line_of(group, i)->payload, sizeof buffers);
-        reads &= buffers.reads != 0;
         mapped &= buffers.send && buffers.recv;
         lent |= buffers.recv != 0;
-        if (member->heap == NULL)
-            continue;
-        group->peer = i;
         if (!is_inside(member, buffers.send, call->bytes) ||
-            !is_inside(member, buffers.recv, call->bytes))
+            !is_inside(member, buffers.recv, call->bytes)) {
+            group->peer = i;
             return false;
+        }
         member->send = buffers.send ? member->heap + (buffers.send - 1) : NULL;
         member->recv = buffers.recv ? member->heap + (buffers.recv - 1) : NULL;
-    }
-    group->peer = 0;
-    if (!may_be_mapped(call))
-        return true;
-    if (!reads) {
-        group->sent = group->received = 0;
-        for (int i = 0; i < group->n; i++)
-            group->members[i].send = group->members[i].recv = NULL;
-        return true;
     }
     group->lent = lent;
     group->mapped = mapped;
@@ -346,7 +202,7 @@ static struct native_result two_shot_lines(struct native_group *group,
                                            struct native_wait *wait) {
     struct native_result result = lines_wait(group, call, wait);
     if (result.outcome == NATIVE_DONE && !buffers_take(group, call))
-        result = mismatch(group, call, group->peer);
+        result = shm_mismatch(group, call, group->peer, line_of(group, group->peer));
     return result;
 }
 
@@ -361,12 +217,12 @@ static void two_shot_begin(struct native_group *group, const struct native_call 
     group->sent = group->received = 0;
     for (int i = 0; i < group->n; i++)
         group->members[i].send = group->members[i].recv = NULL;
-    if (!may_be_mapped(call))
+    if (!may_be_mapped(group, call))
         return;
     const struct shm_heap *heap = &group->shm->heap;
     group->sent = shm_heap_find(heap, call->send, call->bytes);
     group->received = shm_heap_find(heap, call->recv, call->bytes);
-    struct shm_line_buffers buffers = {group->sent, group->received, group->reads};
+    struct shm_line_buffers buffers = {group->sent, group->received};
     memcpy(own_line(group)->payload, &buffers, sizeof buffers);
     if (group->sent || group->received) {
         line_publish(group);
@@ -528,8 +384,13 @@ static enum native_outcome two_shot_end(struct native_group *group, size_t slice
 static struct native_result run_two_shot(struct native_group *group, const struct native_call *call,
                                          struct native_wait *wait) {
     struct native_result result = {.outcome = NATIVE_DONE};
-    if (!group->running)
+    if (!group->running) {
+        result.outcome = shm_moves_settle(group, wait);
+        result.peer = wait->waiting_for;
+        if (result.outcome != NATIVE_DONE)
+            return result;
         two_shot_begin(group, call);
+    }
     if (group->phase == SHM_PHASE_LINES) {
         result = two_shot_lines(group, call, wait);
         if (result.outcome == NATIVE_DONE)
@@ -560,5 +421,7 @@ struct native_result shm_native_advance(struct native_group *group, const struct
         return run_one_shot(group, call, wait);
     if (form == &form_two_shot)
         return run_two_shot(group, call, wait);
-    return run_barrier(group, call, wait);
+    if (form == &form_barrier)
+        return run_barrier(group, call, wait);
+    return shm_flow_advance(group, form, call, wait);
 }

@@ -14,6 +14,7 @@ struct shm_member {
     size_t heap_bytes;
     /* Of the call: the member's buffers where they are mapped, else NULL: staging has the data. */
     const uint8_t *send, *recv;
+    uint64_t received, fetched;       /* last seen of its counters */
     const struct doorbell_line *bell; /* NULL for the own rank */
     int event_fd;
     const struct shm_group_entry *entry; /* found, and of this use */
@@ -21,7 +22,19 @@ struct shm_member {
     bool closed; /* seen closed */
 };
 
-/* Where a two-shot call stands. */
+/* How the blocks of a kind travel; see flow.c. */
+struct shm_flow;
+
+/* Who reads what a member has written to a post or a move. */
+#define SHM_ALL (-1)
+struct shm_written {
+    uint64_t number; /* of the rooted call, or of the slice, counted from 1; 0: nobody reads it */
+    int reader;      /* a member, or SHM_ALL */
+};
+
+enum shm_room { SHM_ROOM_LINE, SHM_ROOM_SLOT, SHM_ROOM_MOVE };
+
+/* Where a call stands that runs in slices. */
 enum shm_phase {
     SHM_PHASE_LINES,
     SHM_PHASE_GATHER,
@@ -43,12 +56,24 @@ struct native_group {
     enum shm_phase phase;
     size_t slice;            /* of the call */
     uint64_t slices;         /* before the call */
-    size_t step;             /* elements of a slice */
+    size_t step;             /* elements of a slice; of other kinds than all_reduce bytes */
     bool known;              /* all lines of the call were read */
     bool mapped;             /* all buffers of the call are: nothing goes through staging */
     bool lent;               /* some member's recv is read in place */
-    bool reads;              /* this rank can read the heaps of all others */
     uint64_t sent, received; /* own buffers' places in the heap, as in the line */
+    /* All kinds but all_reduce and barrier. */
+    const struct shm_flow *flow; /* of the call */
+    uint64_t posts;              /* rooted calls begun */
+    uint64_t moves;              /* slices before the call */
+    bool gives, takes;           /* this member is read by others; it reads others */
+    int reader;                  /* who reads it */
+    int first, last;             /* members that it reads */
+    enum shm_room room;          /* where that stands which is given */
+    unsigned place;              /* of the call's lines */
+    uint64_t number;             /* in them */
+    size_t nslices;
+    struct shm_written post[SHM_POSTS], move[SHM_MOVES];
+    enum cpu_isa isa;
     struct shm_member *members;
     struct reduce_operand *operands; /* n, scratch */
     /* Making and closing. */
@@ -63,9 +88,18 @@ struct native_group {
     bool agreed, closed;
 };
 
+/* -- all_reduce.c ---------------------------------------------------------------------------- */
 const struct native_form *shm_native_query(const struct native_group *group, rota_kind kind,
                                            size_t bytes, const struct reduce_spec *spec);
 struct native_result shm_native_advance(struct native_group *group, const struct native_form *form,
                                         const struct native_call *call, struct native_wait *wait);
+
+/* -- flow.c: all kinds but all_reduce and barrier -------------------------------------------- */
+const struct native_form *shm_flow_query(const struct native_group *group, rota_kind kind,
+                                         size_t bytes, const struct reduce_spec *spec);
+struct native_result shm_flow_advance(struct native_group *group, const struct native_form *form,
+                                      const struct native_call *call, struct native_wait *wait);
+/* Waits until nobody reads this rank's moves any more: their memory is that of `stage`. */
+enum native_outcome shm_moves_settle(struct native_group *group, struct native_wait *wait);
 
 #endif

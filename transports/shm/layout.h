@@ -115,16 +115,20 @@ struct shm_group_entry {
     _Atomic uint64_t state;
     _Atomic uint64_t key; /* communicator << 32 | generation */
     _Atomic uint64_t area;
-    _Atomic uint32_t forms; /* what the area has room for */
+    _Atomic uint32_t forms; /* SHM_FORM_... */
     _Atomic uint32_t closed;
     uint8_t unused[96];
 };
 _Static_assert(sizeof(struct shm_group_entry) == SHM_LINE, "one line");
 
-/* What a member writes in a native group. Every call of the group has a number, the same on all
- * members; call k uses line and slot k % 2. That is right without acknowledgements because a member
- * leaves call k only after all others have entered it, and so have left call k - 1 and with it all
- * that call k + 1 overwrites. */
+/* What a member writes in a native group. Calls in which every member waits for every other have
+ * numbers, the same on all members; call k uses line and slot k % 2. That is right without
+ * acknowledgements because a member leaves call k only after all others have entered it, and so
+ * have left call k - 1 and with it all that call k + 1 overwrites.
+ *
+ * Rooted calls are numbered by themselves; call q uses the post q % SHM_POSTS (a further line, and
+ * a small slot) of those members that give something. Nobody waits for who gives nothing, so a post
+ * is used again only when those who read it have said so in `received`. */
 struct shm_group_line {
     _Atomic uint64_t sequence; /* number of the call: written last (release) */
     uint64_t fingerprint;
@@ -138,23 +142,40 @@ struct shm_group_counter {
     uint8_t unused[120];
 };
 
+#define SHM_POSTS 16 /* rooted calls that may be under way: how far a root runs ahead of others */
+#define SHM_LINES (2 + SHM_POSTS)
+#define SHM_POST_BYTES 8192
 #define SHM_ONE_SHOT_BYTES 65536
-#define SHM_STAGE_BYTES (512 * 1024)                      /* of one slice of all chunks */
+#define SHM_STAGE_BYTES (512 * 1024) /* of one slice of all chunks */
+#define SHM_MOVES 4                  /* the same memory cut for slices of all other kinds */
+#define SHM_MOVE_BYTES (2 * SHM_STAGE_BYTES / SHM_MOVES)
 #define SHM_RESULT_BYTES (SHM_STAGE_BYTES / 2 + SHM_PAGE) /* of one rank's chunk of a slice */
 
 struct shm_area {
-    struct shm_group_line line[2];
+    struct shm_group_line line[SHM_LINES];
+    /* Two-shot all-reduces: slices are numbered over all of them. */
     struct shm_group_counter staged;  /* slices of input that stand in `stage` */
     struct shm_group_counter reduced; /* slices whose own chunk stands in `result` */
     struct shm_group_counter taken;   /* slices of calls in which all of the others' was read */
-    uint8_t unused[SHM_PAGE - 5 * SHM_LINE];
+    /* Staged calls of all other kinds, numbered over all of them. */
+    struct shm_group_counter shown;   /* slices that this member has shown in `move` */
+    struct shm_group_counter fetched; /* slices of which it has read all that it needs */
+    /* Rooted calls that it has read all of. */
+    struct shm_group_counter received;
+    uint8_t unused[SHM_PAGE - (6 + SHM_LINES) * SHM_LINE];
     uint8_t slot[2][SHM_ONE_SHOT_BYTES];
+    uint8_t post_slot[SHM_POSTS][SHM_POST_BYTES];
 };
-_Static_assert(sizeof(struct shm_area) == SHM_PAGE + 2 * SHM_ONE_SHOT_BYTES, "whole pages");
+_Static_assert(sizeof(struct shm_area) ==
+                   SHM_PAGE + 2 * SHM_ONE_SHOT_BYTES + SHM_POSTS * SHM_POST_BYTES,
+               "whole pages");
 
 /* Behind struct shm_area where SHM_FORM_STAGED. */
 struct shm_staging {
-    uint8_t stage[2][SHM_STAGE_BYTES];
+    union {
+        uint8_t stage[2][SHM_STAGE_BYTES];
+        uint8_t move[SHM_MOVES][SHM_MOVE_BYTES];
+    };
     uint8_t result[2][SHM_RESULT_BYTES];
 };
 
@@ -162,11 +183,11 @@ struct shm_staging {
  * heap, as offset + 1; 0: they do not. */
 struct shm_line_buffers {
     uint64_t send, recv;
-    uint64_t reads; /* whether the member can read the heaps of all others */
 };
 _Static_assert(sizeof(struct shm_line_buffers) <= SHM_INLINE_BYTES, "fits in a line");
 
-enum { SHM_FORM_SMALL = 1, SHM_FORM_STAGED = 2 };
+/* What a member's area has room for, and whether it can read the heaps of all others. */
+enum { SHM_FORM_SMALL = 1, SHM_FORM_STAGED = 2, SHM_FORM_MAPPED = 4 };
 
 enum shm_group_state {
     SHM_GROUP_FREE = 0,

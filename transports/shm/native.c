@@ -222,11 +222,13 @@ static void area_take(struct native_group *group) {
     }
     group->area = shm_arena_at(&shm->arena, group->area_offset);
     /* Another group may have used it before: its numbers must not be taken for ours. */
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < SHM_LINES; i++)
         atomic_store_explicit(&group->area->line[i].sequence, 0, memory_order_relaxed);
-    atomic_store_explicit(&group->area->staged.slices, 0, memory_order_relaxed);
-    atomic_store_explicit(&group->area->reduced.slices, 0, memory_order_relaxed);
-    atomic_store_explicit(&group->area->taken.slices, 0, memory_order_relaxed);
+    struct shm_group_counter *counters[] = {&group->area->staged,  &group->area->reduced,
+                                            &group->area->taken,   &group->area->shown,
+                                            &group->area->fetched, &group->area->received};
+    for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
+        atomic_store_explicit(&counters[i]->slices, 0, memory_order_relaxed);
     if (group->forms & SHM_FORM_STAGED)
         group->staging = shm_arena_at(&shm->arena, group->area_offset + sizeof(struct shm_area));
 }
@@ -250,7 +252,8 @@ static rota_status group_open(struct transport *transport, uint32_t comm, uint32
     group->n = nmembers;
     group->self = self;
     group->polls = nmembers <= cpu_usable_cores() ? POLLS_ALONE : POLLS_CROWDED;
-    group->sequence = group->slices = shm->start;
+    group->sequence = group->slices = group->posts = group->moves = shm->start;
+    group->isa = cpu_isa_best();
     group->key = (uint64_t)comm << 32 | generation;
     group->index = (uint32_t)index;
     group->entry = &own_table(shm)[index];
@@ -302,16 +305,19 @@ static enum transport_result find_members(struct native_group *group) {
     return result;
 }
 
+/* All members are connected: whether this one can read all their heaps. */
 static void find_heaps(struct native_group *group) {
-    group->reads = true;
+    group->forms |= SHM_FORM_MAPPED;
     for (int i = 0; i < group->n; i++) {
         struct shm_member *member = &group->members[i];
         if (i == group->self)
             continue;
         member->heap = group->shm->peers[member->rank]->heap;
         member->heap_bytes = group->shm->peers[member->rank]->heap_bytes;
-        group->reads &= member->heap != NULL;
+        if (!member->heap)
+            group->forms &= ~(uint32_t)SHM_FORM_MAPPED;
     }
+    atomic_store_explicit(&group->entry->forms, group->forms, memory_order_relaxed);
 }
 
 /* What all members' final states say. */
@@ -327,13 +333,13 @@ static enum transport_result agree(struct native_group *group) {
             return TRANSPORT_UNSUPPORTED;
         if (state != SHM_GROUP_CONNECTED)
             result = TRANSPORT_AGAIN;
+        /* After its state (acquire), which was stored last. */
+        forms &= atomic_load_explicit(&group->members[i].entry->forms, memory_order_relaxed);
         if (!group->members[i].staging)
             forms &= ~(uint32_t)SHM_FORM_STAGED;
     }
-    if (result == TRANSPORT_OK) {
+    if (result == TRANSPORT_OK)
         group->forms = forms;
-        find_heaps(group);
-    }
     return result;
 }
 
@@ -342,6 +348,8 @@ static enum transport_result group_connect(struct native_group *group) {
         enum transport_result found = find_members(group);
         if (found == TRANSPORT_AGAIN && agree(group) != TRANSPORT_UNSUPPORTED)
             return TRANSPORT_AGAIN;
+        if (found == TRANSPORT_OK)
+            find_heaps(group);
         set_outcome(group, found == TRANSPORT_OK ? SHM_GROUP_CONNECTED : SHM_GROUP_FAILED);
         tell_members(group);
     }

@@ -1,6 +1,7 @@
-/* Time of native all-reduces (fp32 sum) over shared memory without engine: what the forms cost on
- * top of the bare loops. Inputs are rewritten before each call, and that cost taken off. Usage:
- * bench_shm [RANKS]; the least of 25 repetitions is printed. Run by hand. */
+/* Time of native forms (fp32 sum) over shared memory without engine: what the forms cost on top of
+ * the bare loops. Inputs are rewritten before each call, and that cost taken off; roots rotate.
+ * Usage: bench_shm [RANKS [KIND]]; KIND as in "all_gather", the default is all_reduce. Sizes count
+ * all blocks. The least of 25 repetitions is printed. Run by hand. */
 #include "cluster.h"
 
 #include "base/clock.h"
@@ -15,9 +16,12 @@ static void dirty(uint8_t *data, size_t bytes) {
         *(volatile int *)(void *)(data + i) = 0;
 }
 
+static int rotation = 1; /* roots */
+
 static void call_once(struct native_group *group, const struct native_form *form,
                       struct native_call *call, struct cluster_wait *wait) {
     call->sequence++;
+    call->root = (int)(call->sequence % (uint64_t)rotation);
     REQUIRE(shm_native.advance(group, form, call, &wait->wait).outcome == NATIVE_DONE);
 }
 
@@ -28,8 +32,14 @@ static void pin(int rank) {
     (void)sched_setaffinity(0, sizeof set, &set);
 }
 
+static bool has_blocks(rota_kind kind) {
+    return kind == ROTA_KIND_REDUCE_SCATTER || kind == ROTA_KIND_ALL_GATHER ||
+           kind == ROTA_KIND_ALL_TO_ALL || kind == ROTA_KIND_GATHER || kind == ROTA_KIND_SCATTER;
+}
+
 static void body(struct cluster *cluster, int rank, void *arg) {
-    (void)arg;
+    rota_kind wanted = *(rota_kind *)arg;
+    rotation = cluster->n;
     pin(rank);
     struct native_group *group = cluster_group(cluster, rank, 1, cluster->n);
     struct reduce_spec spec;
@@ -43,15 +53,17 @@ static void body(struct cluster *cluster, int rank, void *arg) {
     memset(recv, 0, most);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         size_t bytes = sizes[i];
-        rota_kind kind = bytes ? ROTA_KIND_ALL_REDUCE : ROTA_KIND_BARRIER;
+        rota_kind kind = bytes ? wanted : ROTA_KIND_BARRIER;
+        size_t block = has_blocks(kind) ? bytes / (size_t)cluster->n : bytes;
+        block = bytes > 0 && block < 4 ? 4 : block & ~(size_t)3;
         struct native_call call = {.kind = kind,
-                                   .count = bytes / 4,
-                                   .bytes = bytes,
+                                   .count = block / 4,
+                                   .bytes = block,
                                    .spec = bytes ? &spec : NULL,
                                    .fingerprint = 5,
                                    .send = send,
                                    .recv = recv};
-        const struct native_form *form = shm_native.query(group, kind, bytes, call.spec);
+        const struct native_form *form = shm_native.query(group, kind, block, call.spec);
         int calls = bytes <= 4096 ? 2000 : bytes <= 65536 ? 500 : bytes <= 1048576 ? 40 : 5;
         int64_t best = INT64_MAX;
         struct cluster_wait wait;
@@ -82,10 +94,11 @@ static void body(struct cluster *cluster, int rank, void *arg) {
 
 int main(int argc, char **argv) {
     int n = argc > 1 ? atoi(argv[1]) : 2;
-    if (n < 2 || n > CLUSTER_MAX) {
-        fprintf(stderr, "usage: bench_shm [RANKS, 2 to %d]\n", CLUSTER_MAX);
+    rota_kind kind = ROTA_KIND_ALL_REDUCE;
+    if (n < 2 || n > CLUSTER_MAX || (argc > 2 && rota_kind_parse(argv[2], &kind) != ROTA_OK)) {
+        fprintf(stderr, "usage: bench_shm [RANKS, 2 to %d [KIND]]\n", CLUSTER_MAX);
         return 2;
     }
-    cluster_run(n, body, NULL);
+    cluster_run(n, body, &kind);
     return 0;
 }

@@ -1,6 +1,6 @@
 /* Ranks as threads: streams, native forms, sleeping on the doorbell, and admissions by another
  * thread meanwhile. A plain program, so that ThreadSanitizer can run it. */
-#include "cluster.h"
+#include "flow_calls.h"
 
 #include "base/clock.h"
 
@@ -129,8 +129,16 @@ static void reduce(struct worker *worker) {
 }
 
 static void *work(void *arg) {
-    exchange(arg);
-    reduce(arg);
+    struct worker *worker = arg;
+    exchange(worker);
+    reduce(worker);
+    struct flow_calls calls = {.n = worker->cluster->n,
+                               .calls = 400,
+                               .limit = 600001,
+                               .mapped = true,
+                               .crowded = true,
+                               .only = ROTA_KIND_COUNT};
+    flow_calls_run(worker->cluster, worker->rank, &calls);
     return NULL;
 }
 

@@ -1,0 +1,40 @@
+/* The slow ends of waiting and of comparing lines. */
+#include "transports/shm/lines.h"
+
+struct awaited {
+    const _Atomic uint64_t *word;
+    uint64_t value;
+    const _Atomic uint32_t *closed;
+};
+
+static bool awaited_ready(const void *arg) {
+    const struct awaited *awaited = arg;
+    return atomic_load_explicit(awaited->word, memory_order_acquire) >= awaited->value ||
+           atomic_load_explicit(awaited->closed, memory_order_acquire);
+}
+
+enum native_outcome shm_wait_slowly(struct native_group *group, int peer,
+                                    const _Atomic uint64_t *word, uint64_t value,
+                                    struct native_wait *wait) {
+    struct awaited awaited = {word, value, &group->members[peer].entry->closed};
+    wait->waiting_for = peer;
+    for (;;) {
+        /* Closed is looked at first: what the member published before it closed still counts.
+         * Acquire: partner is the release store in group_close. */
+        bool closed = atomic_load_explicit(awaited.closed, memory_order_acquire);
+        if (atomic_load_explicit(word, memory_order_acquire) >= value)
+            return NATIVE_DONE;
+        if (closed)
+            return NATIVE_CLOSED;
+        if (!wait->pause(wait, awaited_ready, &awaited))
+            return NATIVE_PAUSED;
+    }
+}
+
+struct native_result shm_mismatch(const struct native_group *group, const struct native_call *call,
+                                  int peer, const struct shm_group_line *line) {
+    return (struct native_result){.outcome = NATIVE_MISMATCH,
+                                  .peer = peer,
+                                  .peer_fingerprint =
+                                      line->fingerprint - (group->word - call->fingerprint)};
+}

@@ -1,0 +1,122 @@
+/* What all native forms are made of: waiting for a member's word, ringing, and the line in which a
+ * member announces a call. Inline, because calls of a few bytes are little else. */
+#ifndef TRANSPORTS_SHM_LINES_H
+#define TRANSPORTS_SHM_LINES_H
+
+#include "transports/shm/group.h"
+
+#include <string.h>
+
+/* -- waiting --------------------------------------------------------------------------------- */
+
+/* The rest of wait_for: asks the engine how to wait. */
+enum native_outcome shm_wait_slowly(struct native_group *group, int peer,
+                                    const _Atomic uint64_t *word, uint64_t value,
+                                    struct native_wait *wait);
+
+/* Waits until a member's word has reached a value. Acquire: partner is the member's release store
+ * of that word; what it wrote before is then visible. */
+static inline enum native_outcome wait_for(struct native_group *group, int peer,
+                                           const _Atomic uint64_t *word, uint64_t value,
+                                           struct native_wait *wait) {
+    for (int i = 0; i < group->polls; i++) {
+        if (__builtin_expect(atomic_load_explicit(word, memory_order_acquire) >= value, 1))
+            return NATIVE_DONE;
+        cpu_relax();
+    }
+    return shm_wait_slowly(group, peer, word, value, wait);
+}
+
+static inline void ring_members(const struct native_group *group) {
+    const struct shm_member *member = group->members;
+    for (int i = 0; i < group->n; i++, member++)
+        if (member->bell)
+            doorbell_ring(member->bell, member->event_fd);
+}
+
+/* -- the line of a call ---------------------------------------------------------------------- */
+
+/* What stands beside the number: the fingerprint, and the place of the call on the communicator. */
+static inline uint64_t call_word(const struct native_call *call) {
+    return call->fingerprint ? call->fingerprint + call->sequence * 0x9e3779b97f4a7c15ull : 0;
+}
+
+static inline struct shm_group_line *own_line(const struct native_group *group) {
+    return &group->area->line[group->sequence & 1];
+}
+static inline const struct shm_group_line *line_of(const struct native_group *group, int peer) {
+    return &group->members[peer].area->line[group->sequence & 1];
+}
+
+/* Numbers the call; the line may then be filled. */
+static inline void line_begin(struct native_group *group, const struct native_call *call) {
+    group->sequence++;
+    group->running = true;
+    group->peer = 0;
+    group->word = call_word(call);
+    own_line(group)->fingerprint = group->word;
+}
+
+static inline void line_publish(struct native_group *group) {
+    /* Release: partner is wait_for in lines_wait. */
+    atomic_store_explicit(&own_line(group)->sequence, group->sequence, memory_order_release);
+    ring_members(group);
+}
+
+/* A member's line names another call. */
+struct native_result shm_mismatch(const struct native_group *group, const struct native_call *call,
+                                  int peer, const struct shm_group_line *line);
+
+static inline bool line_differs(const struct native_group *group,
+                                const struct shm_group_line *line) {
+    uint64_t word = line->fingerprint;
+    return __builtin_expect(word != group->word && word && group->word, 0);
+}
+
+/* Waits for the call's number in all other lines and compares fingerprints. */
+static inline struct native_result
+lines_wait(struct native_group *group, const struct native_call *call, struct native_wait *wait) {
+    struct native_result result = {.outcome = NATIVE_DONE};
+    for (; group->peer < group->n; group->peer++) {
+        int peer = group->peer;
+        if (peer == group->self)
+            continue;
+        const struct shm_group_line *line = line_of(group, peer);
+        result.outcome = wait_for(group, peer, &line->sequence, group->sequence, wait);
+        if (__builtin_expect(result.outcome != NATIVE_DONE, 0)) {
+            result.peer = peer;
+            return result;
+        }
+        if (line_differs(group, line))
+            return shm_mismatch(group, call, peer, line);
+    }
+    return result;
+}
+
+/* -- payloads -------------------------------------------------------------------------------- */
+
+/* Up to 48 bytes, by few moves of any alignment. */
+static inline void copy_small(uint8_t *dst, const uint8_t *src, size_t bytes) {
+    if (bytes >= 16) {
+        for (size_t i = 0; i + 16 <= bytes; i += 16)
+            memcpy(dst + i, src + i, 16);
+        memcpy(dst + bytes - 16, src + bytes - 16, 16);
+    } else if (bytes >= 8) {
+        memcpy(dst, src, 8);
+        memcpy(dst + bytes - 8, src + bytes - 8, 8);
+    } else if (bytes >= 4) {
+        memcpy(dst, src, 4);
+        memcpy(dst + bytes - 4, src + bytes - 4, 4);
+    } else {
+        for (size_t i = 0; i < bytes; i++)
+            dst[i] = src[i];
+    }
+}
+
+/* Whether a buffer that a member's line names lies in that member's heap; 0 names none. */
+static inline bool is_inside(const struct shm_member *member, uint64_t place, size_t bytes) {
+    return place == 0 ||
+           (place - 1 < member->heap_bytes && bytes <= member->heap_bytes - (place - 1));
+}
+
+#endif
