@@ -213,6 +213,12 @@ struct transport_ops {
     enum transport_result (*post_recv)(struct transport *transport, struct transport_stream *stream,
                                        size_t length, const struct transport_piece *pieces,
                                        int npieces, struct transport_ticket *ticket);
+    /* Turns the newest announcement, by post_recv with this ticket or (NULL) by expect, into
+     * expect(0): nothing is written to the posted memory any more, and the ticket is forgotten.
+     * False: a message is coming to that memory already, and its ticket will be called. NULL: it
+     * cannot be done here. */
+    bool (*withdraw)(struct transport *transport, struct transport_stream *stream,
+                     struct transport_ticket *ticket);
     /* The oldest message not yet released, once it is whole; AGAIN when there is none. It may be
      * shown before it was announced: that is how a receive from any source finds its sender. */
     enum transport_result (*peek)(struct transport *transport, struct transport_stream *stream,

@@ -64,9 +64,16 @@ typedef struct rota_config {
  * RANK/WORLD_SIZE/MASTER_ADDR/MASTER_PORT (torchrun), then what PMIx (Open MPI's mpirun, srun), PMI
  * (MPICH's and Intel's mpiexec, srun) or srun alone say, else a job of one rank; docs/launching.md
  * has the details. Collective over all ranks of the job. `call` may carry timeout_ms (default:
- * setting ROTA_INIT_TIMEOUT_MS); requests are not supported here yet.
+ * setting ROTA_INIT_TIMEOUT_MS), numerics, request and done. With a request it returns once the
+ * arguments and the environment were looked at, and joins in a thread of its own; *comm is set when
+ * the request ends well, and until it ends comm, and what config's functions are given, must live.
+ * rota_request_cancel gives such a joining up, whatever it waits for: it ends with ROTA_ERR_ABORTED
+ * here, and ranks that wait for it at the rendezvous end with ROTA_ERR_PEER naming this one. Only a
+ * function of the caller's that is being called is waited for (a store's get is called for at most
+ * 250 ms at a time then).
  * Errors: ROTA_ERR_ARGUMENT, ROTA_ERR_SETTING, ROTA_ERR_TIMEOUT (names the missing ranks),
- * ROTA_ERR_MISMATCH (duplicate rank, different sizes, protocols or settings), ROTA_ERR_SYSTEM. */
+ * ROTA_ERR_MISMATCH (duplicate rank, different sizes, protocols or settings), ROTA_ERR_PEER (a rank
+ * was cancelled), ROTA_ERR_ABORTED, ROTA_ERR_SYSTEM. */
 ROTA_API rota_status rota_init(const rota_config *config, rota_comm **comm, const rota_call *call);
 
 /* Makes the communicators of `nranks` ranks that all live in this process: comms[r] is rank r's,
@@ -94,6 +101,18 @@ ROTA_API rota_status rota_comm_destroy(rota_comm *comm);
  * ROTA_ERR_ARGUMENT for another negative color. */
 ROTA_API rota_status rota_comm_split(rota_comm *comm, int color, int key, const char *name,
                                      rota_comm **child, const rota_call *call);
+
+/* A communicator of `nranks` ranks of `comm`, in the order of `ranks`, which is the same on all of
+ * them and has this rank in it. Collective over these ranks alone: the others take no part and
+ * notice nothing. Local, nothing is communicated: who does not call it is named by the first
+ * operation that waits for it. Any thread, also several at once with different tags; those of one
+ * tag (0 or more) and one list are told apart by their order, which is the same on all ranks.
+ * `name` is for error records, NULL = that of comm. call may carry numerics (the mode of the new
+ * one, else it has that of comm). As the children of a split it is independent of comm.
+ * Errors: ROTA_ERR_ARGUMENT (the list, the tag), ROTA_ERR_MEMORY; the status that ended comm. */
+ROTA_API rota_status rota_comm_create_group(rota_comm *comm, const int *ranks, int nranks, int tag,
+                                            const char *name, rota_comm **group,
+                                            const rota_call *call);
 
 /* A communicator of the same ranks with streams and order of its own. Collective, as split. */
 ROTA_API rota_status rota_comm_duplicate(rota_comm *comm, rota_comm **copy, const rota_call *call);

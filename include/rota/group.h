@@ -27,6 +27,11 @@ ROTA_API rota_status rota_group_add(rota_group *outer, rota_group *inner);
  * empty group), ROTA_ERR_STATE (an inner group is still open; the group stays open too). */
 ROTA_API rota_status rota_group_end(rota_group *group, const rota_call *call);
 
+/* Frees a group and starts nothing of it; what it was given is forgotten. One that is in another
+ * group only ends: what it has recorded is its outer group's. NULL is harmless.
+ * Errors: ROTA_ERR_STATE (an inner group is still open; nothing is freed). */
+ROTA_API rota_status rota_group_free(rota_group *group);
+
 /* Waits until all requests have ended or timeout_ms has passed (0 = their own deadlines). The
  * status is that of the first in the array that failed. The requests are not freed. Errors:
  * ROTA_ERR_ARGUMENT, ROTA_ERR_TIMEOUT when only this wait ended. */

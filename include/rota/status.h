@@ -42,7 +42,7 @@ typedef enum rota_status {
     ROTA_ERR_SYSTEM = 3,       /* a system call failed: see `system_error` in the record */
     ROTA_ERR_TIMEOUT = 4,      /* the deadline of the call or of the communicator passed */
     ROTA_ERR_MISMATCH = 5,     /* ranks called different things, or lengths differ */
-    ROTA_ERR_ABORTED = 6,      /* rota_comm_abort was called here */
+    ROTA_ERR_ABORTED = 6,      /* rota_comm_abort or rota_request_cancel was called here */
     ROTA_ERR_PEER = 7,         /* a peer died or its connection broke */
     ROTA_ERR_ISOLATED = 8,     /* this rank cannot reach a majority of the others */
     ROTA_ERR_BUSY = 9,         /* another thread is inside a collective of this communicator */

@@ -146,8 +146,8 @@ typedef struct rota_request rota_request;
 typedef struct rota_group rota_group;
 typedef struct rota_plan rota_plan;
 
-/* Called once when an operation ends, before waiters wake. It may start operations and must not
- * block. */
+/* Called once when an operation ends, before waiters wake. It may start operations, and read the
+ * record of its request (rota_request_error), and must not block. */
 typedef void (*rota_done_fn)(void *arg, rota_status status);
 
 /* Options of one call; NULL in place of one means: blocking, with the communicator's defaults.

@@ -7,6 +7,10 @@
 #include "engine/group.h"
 #include <stddef.h>
 
+rota_group *check_group(const rota_call *call) {
+    return call != NULL && call->size >= sizeof(*call) ? call->group : NULL;
+}
+
 rota_status check_call(const rota_call *call, bool requests) {
     if (call == NULL)
         return ROTA_OK;
@@ -28,13 +32,10 @@ rota_status check_call(const rota_call *call, bool requests) {
                            (int)call->numerics);
     if (call->request == NULL && (call->done != NULL || call->done_arg != NULL))
         return error_raise(ROTA_ERR_ARGUMENT, "call->done needs call->request");
-    if (call->request != NULL && !requests)
-        return error_raise(ROTA_ERR_ARGUMENT, "this function takes no request");
+    if (!requests && (call->request != NULL || check_group(call) != NULL))
+        return error_raise(ROTA_ERR_ARGUMENT, "this function takes no %s",
+                           call->request != NULL ? "request" : "group");
     return ROTA_OK;
-}
-
-rota_group *check_group(const rota_call *call) {
-    return call != NULL && call->size >= sizeof(*call) ? call->group : NULL;
 }
 
 rota_status check_run(rota_comm *comm, struct call_args *args, const rota_call *call,

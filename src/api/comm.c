@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "bootstrap/bootstrap.h"
 #include "engine/collective.h"
+#include "engine/join.h"
 #include <rota/collectives.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,22 +43,12 @@ static rota_status check_config(const rota_config *config) {
     return ROTA_OK;
 }
 
-/* The communicator of all ranks of a job; the caller's reference on the job passes to it. */
-static rota_status make_world(struct job *job, const char *name, const rota_call *call,
-                              rota_comm **comm) {
-    int *members = malloc((size_t)job->nranks * sizeof(*members));
-    rota_status status = ROTA_OK;
-    if (members == NULL)
-        status = error_raise(ROTA_ERR_MEMORY, "out of memory for a communicator");
-    for (int i = 0; status == ROTA_OK && i < job->nranks; i++)
-        members[i] = i;
-    if (status == ROTA_OK)
-        status =
-            comm_create(job, name, members, job->nranks, job->rank, (struct comm_name){0}, comm);
-    if (status == ROTA_OK && call != NULL && call->numerics != ROTA_NUMERICS_DEFAULT)
-        atomic_store_explicit(&(*comm)->numerics, (int)call->numerics, memory_order_relaxed);
-    free(members);
-    job_release(job);
+static rota_status check_join(const rota_call *call) {
+    rota_status status = check_call(call, true);
+    if (status == ROTA_OK && call != NULL &&
+        (call->send_mem != NULL || call->recv_mem != NULL || check_group(call) != NULL))
+        status = error_raise(ROTA_ERR_ARGUMENT,
+                             "call: send_mem, recv_mem and group are not for rota_init");
     return status;
 }
 
@@ -67,14 +58,8 @@ rota_status rota_init(const rota_config *config, rota_comm **comm, const rota_ca
         return error_raise(ROTA_ERR_ARGUMENT, "comm is NULL");
     rota_status status = check_config(config);
     if (status == ROTA_OK)
-        status = check_call(call, false);
-    struct job *job = NULL;
-    if (status == ROTA_OK)
-        status = job_open(config, call != NULL ? call->timeout_ms : 0, &job);
-    if (status != ROTA_OK)
-        return status;
-    const char *name = config != NULL && config->name != NULL ? config->name : "world";
-    return make_world(job, name, call, comm);
+        status = check_join(call);
+    return status == ROTA_OK ? join_start(config, call, comm) : status;
 }
 
 rota_status rota_init_threads(int nranks, rota_comm **comms, const rota_call *call) {
@@ -94,8 +79,9 @@ rota_status rota_init_threads(int nranks, rota_comm **comms, const rota_call *ca
     if (status == ROTA_OK)
         status = job_open_threads(nranks, jobs);
     int opened = status == ROTA_OK ? nranks : 0;
+    rota_numerics numerics = call != NULL ? call->numerics : ROTA_NUMERICS_DEFAULT;
     for (int r = 0; r < opened; r++) {
-        rota_status one = make_world(jobs[r], "world", call, &made[r]);
+        rota_status one = join_world(jobs[r], "world", numerics, &made[r]);
         status = status == ROTA_OK ? one : status;
     }
     for (int r = 0; r < opened; r++) {

@@ -28,6 +28,10 @@ rota_status rota_group_end(rota_group *group, const rota_call *call) {
     return status == ROTA_OK ? group_end(group, call) : status;
 }
 
+rota_status rota_group_free(rota_group *group) {
+    return group != NULL ? group_drop(group) : ROTA_OK;
+}
+
 static rota_status check_requests(rota_request *const *requests, int count, int64_t timeout_ms) {
     if (count < 1 || requests == NULL)
         return error_raise(ROTA_ERR_ARGUMENT,

@@ -83,7 +83,7 @@ rota_status rota_request_wait(rota_request *request, int64_t timeout_ms) {
                            (long long)timeout_ms);
     if (request_wait(request, timeout_ms > 0 ? clock_deadline(timeout_ms) : CLOCK_NEVER))
         return request_outcome(request);
-    if (request->job->forked)
+    if (request_forked(request))
         return error_raise(ROTA_ERR_STATE,
                            "the request is that of a process which forked this one");
     return error_raise(ROTA_ERR_TIMEOUT, "the request has not ended after %lld ms; it goes on",
@@ -93,9 +93,16 @@ rota_status rota_request_wait(rota_request *request, int64_t timeout_ms) {
 rota_status rota_request_error(const rota_request *request, rota_error *error) {
     if (request == NULL || error == NULL)
         return error_raise(ROTA_ERR_ARGUMENT, "request and error must not be NULL");
-    if (!atomic_load_explicit(&request->done, memory_order_acquire))
+    if (!request_has_record(request))
         return error_raise(ROTA_ERR_STATE, "the request has not ended");
     return error_copy(&request->record, error);
+}
+
+rota_status rota_request_cancel(rota_request *request) {
+    CHECK_KEEP_ERRNO;
+    if (request == NULL)
+        return error_raise(ROTA_ERR_ARGUMENT, "request is NULL");
+    return request_cancel(request);
 }
 
 rota_status rota_request_free(rota_request *request) {

@@ -2,8 +2,8 @@
 #include "api/preflight.h"
 
 #include "base/error.h"
-#include "engine/recorder_file.h"
 #include "net/address.h"
+#include "recording/recorder_file.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>

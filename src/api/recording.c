@@ -2,7 +2,7 @@
 #include <rota/recording.h>
 
 #include "base/error.h"
-#include "engine/recording.h"
+#include "recording/reader.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

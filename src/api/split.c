@@ -3,6 +3,7 @@
 #include "api/check.h"
 #include "base/error.h"
 #include <rota/comm.h>
+#include <stdlib.h>
 
 rota_status rota_comm_split(rota_comm *comm, int color, int key, const char *name,
                             rota_comm **child, const rota_call *call) {
@@ -17,6 +18,46 @@ rota_status rota_comm_split(rota_comm *comm, int color, int key, const char *nam
         return status;
     comm_enter(comm);
     status = split_run(comm, color, key, name != NULL ? name : comm->name, call, child);
+    comm_leave(comm);
+    return status;
+}
+
+/* The list holds ranks of the communicator, each at most once, and this one. */
+static rota_status check_list(const rota_comm *comm, const int *ranks, int nranks) {
+    rota_status status = ROTA_OK;
+    bool *listed = calloc((size_t)comm->nranks, sizeof(*listed));
+    if (listed == NULL)
+        return error_raise(ROTA_ERR_MEMORY, "out of memory for a communicator");
+    for (int i = 0; i < nranks && status == ROTA_OK; i++) {
+        status = check_rank("a rank of the list", ranks[i], comm->nranks);
+        if (status == ROTA_OK && listed[ranks[i]])
+            status = error_raise(ROTA_ERR_ARGUMENT, "rank %d is in the list twice", ranks[i]);
+        if (status == ROTA_OK)
+            listed[ranks[i]] = true;
+    }
+    if (status == ROTA_OK && !listed[comm->rank])
+        status = error_raise(ROTA_ERR_ARGUMENT, "this rank, %d, is not in the list", comm->rank);
+    free(listed);
+    return status;
+}
+
+rota_status rota_comm_create_group(rota_comm *comm, const int *ranks, int nranks, int tag,
+                                   const char *name, rota_comm **group, const rota_call *call) {
+    CHECK_KEEP_ERRNO;
+    if (comm == NULL || ranks == NULL || group == NULL)
+        return error_raise(ROTA_ERR_ARGUMENT, "comm, ranks and group must not be NULL");
+    rota_status status = check_call(call, false);
+    comm_enter(comm);
+    if (status == ROTA_OK && (nranks < 1 || nranks > comm->nranks))
+        status =
+            error_raise(ROTA_ERR_ARGUMENT, "nranks is %d, expected 1 ... %d", nranks, comm->nranks);
+    if (status == ROTA_OK && tag < 0)
+        status = error_raise(ROTA_ERR_ARGUMENT, "tag is %d, expected 0 or more", tag);
+    if (status == ROTA_OK)
+        status = check_list(comm, ranks, nranks);
+    if (status == ROTA_OK)
+        status =
+            split_group(comm, ranks, nranks, tag, name != NULL ? name : comm->name, call, group);
     comm_leave(comm);
     return status;
 }

@@ -28,7 +28,7 @@ struct bootstrap_record {
     uint16_t blob_bytes[BOOTSTRAP_TRANSPORTS + 2];
     uint8_t blobs[BOOTSTRAP_TRANSPORTS][BOOTSTRAP_BLOB];
     uint64_t pid_space; /* equal: `pid` names the same process there and here; 0: unknown */
-    uint64_t started; /* when the process started, as bootstrap_process_started says; 0: unknown */
+    uint64_t started;   /* when the process started, as process_started says; 0: unknown */
 };
 _Static_assert(sizeof(struct bootstrap_record) == 696, "bootstrap_record is sent over the wire");
 
@@ -79,9 +79,6 @@ rota_status bootstrap_exchange(struct bootstrap_place *place, const struct setti
 /* How many cores the ranks on the host of `rank` may use together: ranks with the same first core
  * and number of cores share them, and others have cores of their own. At least 1. */
 int bootstrap_host_cores(const struct bootstrap_record *records, int nranks, int rank);
-/* When a process started, in clock ticks since the boot: with the pid it names a process for good.
- * False where /proc does not tell. */
-bool bootstrap_process_started(int32_t pid, uint64_t *started);
 /* Fills the parts of a record that do not depend on the job: pid, cores, machine, process, host. */
 rota_status bootstrap_describe(const struct settings *settings, struct bootstrap_record *record);
 

@@ -2,6 +2,7 @@
 #include "bootstrap/bounded.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "bootstrap/cancel.h"
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -53,11 +54,13 @@ static struct bounded *bounded_new(void) {
 
 /* Whether it returned in time. */
 static bool bounded_wait(struct bounded *bounded, int64_t deadline_ns) {
-    struct timespec until = {.tv_sec = (time_t)(deadline_ns / 1000000000),
-                             .tv_nsec = (long)(deadline_ns % 1000000000)};
     pthread_mutex_lock(&bounded->lock);
-    while (!bounded->returned && !clock_passed(deadline_ns))
+    while (!bounded->returned && !cancel_or_passed(deadline_ns)) {
+        int64_t look_ns = cancel_look_ns(deadline_ns);
+        struct timespec until = {.tv_sec = (time_t)(look_ns / 1000000000),
+                                 .tv_nsec = (long)(look_ns % 1000000000)};
         (void)pthread_cond_timedwait(&bounded->returned_condition, &bounded->lock, &until);
+    }
     bool returned = bounded->returned;
     bounded->left_behind = !returned;
     pthread_mutex_unlock(&bounded->lock);

@@ -10,6 +10,7 @@
 #include "bootstrap/exchange.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "bootstrap/cancel.h"
 #include "bootstrap/rendezvous.h"
 #include "bootstrap/resolve.h"
 #include "bootstrap/service.h"
@@ -28,6 +29,8 @@
 #define VERDICT_MS 500      /* beyond the deadline, for the rendezvous to say who is missing */
 #define SERVE_AGAIN_MS 2000 /* how long rank 0 tries to get its port */
 #define RESOLVE_AGAIN_MS 1000
+#define LEAVE_MS 1000  /* for the rendezvous to tell the others that this rank was cancelled */
+#define LINGER_MS 1000 /* how long rank 0 answers others when it knows that the job is off */
 
 struct exchange {
     const struct bootstrap_place *place;
@@ -36,6 +39,7 @@ struct exchange {
     struct bootstrap_record *records;
     int64_t begun_ns, deadline_ns;
     rota_error error; /* status ROTA_OK: nothing failed */
+    int64_t leave_ns; /* it ends by then, whoever still is to be answered */
     bool acquired;    /* a reference to the control thread */
 
     struct net_identity serving; /* of the rendezvous: any protocol, for it names the difference */
@@ -62,9 +66,15 @@ struct exchange {
     bool spread_done;
 };
 
+static int64_t earlier(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
 static void keep_error(struct exchange *exchange) {
-    if (exchange->error.status == ROTA_OK)
-        exchange->error = *error_record();
+    if (exchange->error.status != ROTA_OK)
+        return;
+    exchange->error = *error_record();
+    exchange->leave_ns = earlier(exchange->leave_ns, clock_deadline(LINGER_MS));
 }
 
 static int64_t timeout_ms(const struct exchange *exchange) {
@@ -454,12 +464,29 @@ static void check_deadline(struct exchange *exchange) {
     keep_error(exchange);
 }
 
-static int64_t earlier(int64_t a, int64_t b) {
-    return a < b ? a : b;
+/* Given up by another thread: tells the rendezvous, which tells the others. A rank that is still on
+ * its way there goes on for a moment, since the others would wait for it. */
+static void check_cancel(struct exchange *exchange) {
+    const struct bootstrap_header leave = {.magic = NET_MAGIC, .type = BOOTSTRAP_LEAVE};
+    char text[256];
+    if (exchange->error.status != ROTA_OK || !cancel_is_raised() ||
+        (exchange->complete && exchange->spread_done))
+        return;
+    bool coming = exchange->socket < 0 && !exchange->met && !exchange->complete;
+    exchange->leave_ns = earlier(exchange->leave_ns, clock_deadline(LEAVE_MS));
+    if (coming && !clock_passed(exchange->leave_ns))
+        return;
+    place_text(exchange, text, sizeof text);
+    (void)error_raise(ROTA_ERR_ABORTED, "rank %d of %d was cancelled while it joined at %s",
+                      exchange->place->rank, exchange->place->nranks, text);
+    keep_error(exchange);
+    if (exchange->socket >= 0)
+        (void)!send(exchange->socket, &leave, sizeof leave, MSG_NOSIGNAL | MSG_DONTWAIT);
+    step_server(exchange); /* so that it is not seen as still collecting */
 }
 
 static int64_t next_deadline(const struct exchange *exchange) {
-    int64_t next = exchange->deadline_ns;
+    int64_t next = earlier(exchange->deadline_ns, exchange->leave_ns);
     bool joining = !exchange->met && !exchange->complete && exchange->error.status == ROTA_OK;
     if (clock_passed(next))
         next = exchange->deadline_ns + VERDICT_MS * MS;
@@ -498,7 +525,7 @@ static void wait_for_events(struct exchange *exchange) {
         n += (nfds_t)spread_poll(exchange->spread, fds + n);
     /* After EINTR everything is looked at. Other failures (nfds above RLIMIT_NOFILE) must not make
      * this a busy loop. */
-    if (poll(fds, n, clock_left_ms(deadline)) < 0 && errno != EINTR)
+    if (poll(fds, n, clock_left_ms(cancel_look_ns(deadline))) < 0 && errno != EINTR)
         (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &(struct timespec){.tv_nsec = MS}, NULL);
 }
 
@@ -507,7 +534,8 @@ static bool finished(const struct exchange *exchange) {
     /* A failure that the rendezvous did not decide is rank 0's own; it ends the rendezvous too. */
     bool served = exchange->rendezvous == NULL || exchange->served ||
                   (failed && rendezvous_collecting(exchange->rendezvous));
-    return served && (failed || (exchange->complete && exchange->spread_done));
+    return clock_passed(exchange->leave_ns) ||
+           (served && (failed || (exchange->complete && exchange->spread_done)));
 }
 
 static void run_loop(struct exchange *exchange) {
@@ -522,6 +550,7 @@ static void run_loop(struct exchange *exchange) {
         if (exchange->complete && !exchange->spread_done && exchange->error.status == ROTA_OK)
             exchange->spread_done = exchange->spread == NULL || spread_step(exchange->spread);
         check_deadline(exchange);
+        check_cancel(exchange);
         if (finished(exchange))
             return;
         wait_for_events(exchange);
@@ -560,6 +589,7 @@ rota_status bootstrap_exchange_sockets(struct bootstrap_place *place,
     exchange->records = records;
     exchange->begun_ns = clock_now_ns();
     exchange->deadline_ns = earlier(deadline_ns, CLOCK_NEVER / 2);
+    exchange->leave_ns = CLOCK_NEVER;
     exchange->serving = place->identity;
     exchange->serving.protocol_first = 1;
     exchange->serving.protocol_last = UINT16_MAX;

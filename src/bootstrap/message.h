@@ -15,7 +15,8 @@ enum bootstrap_message_type {
     BOOTSTRAP_REGISTER = 1, /* rank -> rendezvous: bootstrap_registration, text */
     BOOTSTRAP_TABLE = 2,    /* nranks records */
     BOOTSTRAP_ERROR = 3,    /* bootstrap_failure: the job does not come about */
-    BOOTSTRAP_MET = 4       /* all are here; the table comes by another connection */
+    BOOTSTRAP_MET = 4,      /* all are here; the table comes by another connection */
+    BOOTSTRAP_LEAVE = 5     /* rank -> rendezvous: it was cancelled; nothing follows */
 };
 
 struct bootstrap_header {

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "bootstrap/bounded.h"
+#include "bootstrap/cancel.h"
 #include "bootstrap/launcher.h"
 #include "bootstrap/message.h"
 #include "bootstrap/pmi_wire.h"
@@ -85,8 +86,8 @@ static rota_status connect_to(const struct net_address *address) {
     if (errno != EINPROGRESS)
         return error_raise_system(errno, "cannot connect to the launcher (PMI_PORT)");
     struct pollfd event = {.fd = fd, .events = POLLOUT};
-    while (!clock_passed(session.deadline_ns))
-        if (poll(&event, 1, clock_left_ms(session.deadline_ns)) > 0)
+    while (!cancel_or_passed(session.deadline_ns))
+        if (poll(&event, 1, clock_left_ms(cancel_look_ns(session.deadline_ns))) > 0)
             break;
     if (event.revents == 0)
         return error_raise(ROTA_ERR_TIMEOUT, "the launcher at PMI_PORT does not answer");

@@ -2,6 +2,7 @@
 #include "bootstrap/pmi_wire.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "bootstrap/cancel.h"
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -16,12 +17,12 @@
 static rota_status wait_for(const struct pmi_wire *wire, short events, int64_t deadline_ns) {
     struct pollfd fd = {.fd = wire->socket, .events = events};
     for (;;) {
-        int n = poll(&fd, 1, clock_left_ms(deadline_ns));
+        int n = poll(&fd, 1, clock_left_ms(cancel_look_ns(deadline_ns)));
         if (n > 0)
             return ROTA_OK;
         if (n < 0 && errno != EINTR)
             return error_raise_system(errno, "cannot wait for the launcher's PMI server");
-        if (n == 0 && clock_passed(deadline_ns))
+        if (n == 0 && cancel_or_passed(deadline_ns))
             return error_raise(ROTA_ERR_TIMEOUT,
                                "the launcher's PMI server did not answer in time: has every rank "
                                "called rota_init?");

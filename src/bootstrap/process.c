@@ -2,8 +2,8 @@
 #include "bootstrap/process.h"
 #include "base/cpu.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "bootstrap/bootstrap.h"
-#include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
@@ -41,26 +41,17 @@ void process_protocols(const struct settings *settings, uint16_t *first, uint16_
     *last = test != 0 ? (uint16_t)test : NET_PROTOCOL_LAST;
 }
 
-/* Unchanged while the machine runs, the same in all its containers. "" when it cannot be read. */
-static void read_boot_id(char id[64]) {
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd >= 0 ? read(fd, id, 63) : 0;
-    id[got > 0 ? got : 0] = 0;
-    if (fd >= 0)
-        close(fd);
-}
-
 /* Being on one host is a hint only: whether memory can be shared is found out when connecting. */
 static void machine_hash(const char *host_id, const char *host, uint8_t machine[16]) {
     crypto_generichash_state state;
-    char boot_id[64];
+    char boot_id[40];
     crypto_generichash_init(&state, NULL, 0, 16);
     const char *label = host_id[0] != 0 ? "host id" : "boot id";
     crypto_generichash_update(&state, (const unsigned char *)label, strlen(label) + 1);
     if (host_id[0] != 0) {
         crypto_generichash_update(&state, (const unsigned char *)host_id, strlen(host_id));
     } else {
-        read_boot_id(boot_id);
+        process_boot_id(boot_id);
         crypto_generichash_update(&state, (const unsigned char *)boot_id, strlen(boot_id) + 1);
         crypto_generichash_update(&state, (const unsigned char *)host, strlen(host));
     }
@@ -71,11 +62,11 @@ static void machine_hash(const char *host_id, const char *host, uint8_t machine[
  * times. 0: unknown. */
 static uint64_t pid_space(void) {
     struct stat pids, times = {0};
-    char boot_id[64];
+    char boot_id[40];
     uint64_t space = 0;
     crypto_generichash_state state;
     char self[16] = "";
-    read_boot_id(boot_id);
+    process_boot_id(boot_id);
     /* /proc may be that of another pid namespace. */
     if (readlink("/proc/self", self, sizeof self - 1) < 0 || strtol(self, NULL, 10) != getpid() ||
         boot_id[0] == 0 || stat("/proc/self/ns/pid", &pids) != 0)
@@ -89,27 +80,6 @@ static uint64_t pid_space(void) {
     crypto_generichash_final(&state, hash, sizeof hash);
     memcpy(&space, hash, sizeof space);
     return space;
-}
-
-bool bootstrap_process_started(int32_t pid, uint64_t *started) {
-    char path[32], text[1024];
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
-    if (fd >= 0)
-        close(fd);
-    if (got <= 0)
-        return false;
-    text[got] = 0;
-    /* The name in brackets may hold anything; the 20th field behind it is meant. */
-    const char *field = strrchr(text, ')');
-    for (int i = 0; i < 20 && field != NULL; i++)
-        field = strchr(field + 1, ' ');
-    unsigned long long value = 0;
-    if (field == NULL || sscanf(field, "%llu", &value) != 1 || value == 0)
-        return false;
-    *started = value;
-    return true;
 }
 
 static uint32_t first_core(void) {
@@ -156,8 +126,7 @@ rota_status bootstrap_describe(const struct settings *settings, struct bootstrap
     record->cores = (uint32_t)cpu_usable_cores();
     record->first_core = first_core();
     record->pid_space = pid_space();
-    if (!bootstrap_process_started(record->pid, &record->started))
-        record->started = 0;
+    record->started = process_started(record->pid);
     process_random(record->process);
     machine_hash(host_id, host, record->machine);
     memset(record->host, 0, sizeof record->host);

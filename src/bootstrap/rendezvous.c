@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #define GRACE_MS 2000
-#define LINGER_MS 1000      /* for the last answers after the deadline */
+#define LINGER_MS 1000      /* for the last answers after the deadline, or to those who come late */
 #define EXTRA_ENTRANTS 64   /* connections beyond one per rank: duplicates, those that came again */
 #define FIRST_ENTRANTS 4096 /* bound while the number of ranks is unknown */
 
@@ -49,6 +49,7 @@ struct rendezvous {
     int joined;
     struct entrant **by_rank;
     bool contradiction;
+    bool left;                        /* a rank gave up: who comes late is told, too */
     struct bootstrap_failure failure; /* of the contradiction */
     int64_t grace_ns;
     int64_t linger_ns; /* answers end by then */
@@ -390,6 +391,29 @@ static void decide(struct rendezvous *rendezvous) {
     }
 }
 
+/* A rank that waits has nothing to say but that it was cancelled, which all are told; else it hung
+ * up, and may come again. */
+static void entrant_spoke(struct rendezvous *rendezvous, struct entrant *entrant) {
+    const struct bootstrap_record *record = &entrant->registration.record;
+    struct bootstrap_failure failure;
+    bool whole = false;
+    rota_status status = bootstrap_inbox_step(&entrant->inbox, entrant->socket, 0, &whole);
+    if (status == ROTA_OK && !whole)
+        return;
+    bool leaves = status == ROTA_OK && entrant->inbox.header.type == BOOTSTRAP_LEAVE &&
+                  is_seated(rendezvous, entrant);
+    entrant_left(rendezvous, entrant);
+    if (!leaves || rendezvous->phase != PHASE_COLLECTING)
+        return;
+    (void)error_raise(ROTA_ERR_PEER, "rank %u (host %.60s, pid %d) gave up joining", record->rank,
+                      record->host, record->pid);
+    error_record()->peer = (int)record->rank;
+    error_add_culprit(error_record(), (int)record->rank);
+    bootstrap_failure_fill(&failure);
+    fail(rendezvous, &failure);
+    rendezvous->left = true;
+}
+
 /* -- stepping ----------------------------------------------------------------------------------
  */
 
@@ -418,8 +442,8 @@ static void entrant_step(struct rendezvous *rendezvous, struct entrant *entrant)
         else if (complete)
             entrant_register(rendezvous, entrant);
         break;
-    case ENTRANT_WAITING: /* has nothing to say: it hung up */
-        entrant_left(rendezvous, entrant);
+    case ENTRANT_WAITING:
+        entrant_spoke(rendezvous, entrant);
         break;
     case ENTRANT_SENDING:
         entrant_send(rendezvous, entrant);
@@ -472,7 +496,7 @@ bool rendezvous_ended(const struct rendezvous *rendezvous, bool *met) {
     *met = rendezvous->phase == PHASE_MET;
     if (rendezvous->phase == PHASE_COLLECTING)
         return false;
-    bool open = false; /* somebody is still to be answered */
+    bool open = rendezvous->left; /* somebody is still to be answered */
     for (struct entrant *entrant = rendezvous->entrants; entrant != NULL; entrant = entrant->next)
         open = open || entrant->state == ENTRANT_SENDING ||
                (entrant->state == ENTRANT_READING && rendezvous->phase == PHASE_FAILED);

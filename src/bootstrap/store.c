@@ -8,6 +8,7 @@
 #include "bootstrap/store.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "bootstrap/cancel.h"
 #include "bootstrap/unique_id.h"
 #include <sodium.h>
 #include <stdio.h>
@@ -36,11 +37,25 @@ static rota_status set_id(const rota_store *store, bool raises, const char *key,
                        failure, key);
 }
 
+/* Asks the store, in pieces where this may be given up: a failure that took at least half of a
+ * piece's time was for want of time. */
+static int ask(const rota_store *store, const char *key, rota_unique_id *id, size_t *bytes,
+               int64_t deadline_ns) {
+    for (;;) {
+        int64_t began_ns = clock_now_ns(), look_ns = cancel_look_ns(deadline_ns);
+        int64_t left_ms = clock_left_ms(look_ns);
+        int failure = store->get(store->arg, key, id->bytes, sizeof id->bytes, bytes, left_ms);
+        bool again = failure != 0 && look_ns < deadline_ns && !cancel_or_passed(deadline_ns) &&
+                     clock_passed(began_ns + left_ms * MS / 2);
+        if (!again)
+            return failure;
+    }
+}
+
 static rota_status get_id(const rota_store *store, bool raises, const char *key, rota_unique_id *id,
                           int64_t begun_ns, int64_t deadline_ns) {
     size_t bytes = 0;
-    int64_t left_ms = clock_left_ms(deadline_ns);
-    int failure = store->get(store->arg, key, id->bytes, sizeof id->bytes, &bytes, left_ms);
+    int failure = ask(store, key, id, &bytes, deadline_ns);
     if (failure != 0 && raises)
         return error_record()->status;
     if (failure != 0 && clock_passed(deadline_ns)) {

@@ -6,12 +6,11 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "engine/failure.h"
+#include "engine/split.h"
 #include "liveness/liveness.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 #define SHRINK_BIT 0x80000000u
 
@@ -94,7 +93,6 @@ static rota_status wait_over(struct agreement *agreement, const char *what, int6
                            "rank",
                            what, comm->name, comm->rank, comm->nranks);
     }
-    liveness_agree_cancel(job->liveness, &agreement->topic);
     long long waited = (long long)((clock_now_ns() - started_ns) / 1000000);
     rota_status status = ROTA_ERR_TIMEOUT;
     if (is_aborted(comm))
@@ -184,7 +182,6 @@ rota_status agree_run(rota_comm *comm, uint64_t *flags, const rota_call *call) {
 /* The communicator of those that were not left out. */
 static rota_status make_shrunk(rota_comm *comm, const struct agreement *agreement, const char *name,
                                rota_comm **shrunk) {
-    struct job *job = comm->job;
     int *members = malloc((size_t)comm->nranks * sizeof(*members));
     int count = 0, self = 0;
     if (members == NULL)
@@ -195,15 +192,9 @@ static rota_status make_shrunk(rota_comm *comm, const struct agreement *agreemen
         self = i == comm->rank ? count : self;
         members[count++] = comm->members[i];
     }
-    uint32_t id = agreement->result.highest;
-    uint32_t words[3] = {comm->id, comm->generation, agreement->topic.number};
-    domain_enter(&job->domain);
-    if (job->next_comm <= id)
-        job->next_comm = id + 1;
-    domain_leave(&job->domain);
-    struct comm_name wire_name = {.id = id,
-                                  .generation = (uint32_t)XXH3_64bits(words, sizeof(words))};
-    rota_status status = comm_create(job, name, members, count, self, wire_name, shrunk);
+    struct comm_name wire_name =
+        split_name(comm, agreement->result.highest, agreement->topic.number);
+    rota_status status = comm_create(comm->job, name, members, count, self, wire_name, shrunk);
     if (status == ROTA_OK) {
         atomic_store_explicit(&(*shrunk)->timeout_ms,
                               atomic_load_explicit(&comm->timeout_ms, memory_order_relaxed),

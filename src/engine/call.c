@@ -4,7 +4,7 @@
 #include "algorithms/own.h"
 #include "base/error.h"
 #include "engine/comm.h"
-#include "engine/record_format.h"
+#include "recording/recorder.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -127,17 +127,13 @@ bool call_differs(const struct call_summary *a, const struct call_summary *b) {
     return a->algorithm != 0 && b->algorithm != 0 && a->algorithm != b->algorithm;
 }
 
-uint32_t call_algorithm_hash(const char *name) {
-    return XXH32(name, strlen(name), 0) | 1;
-}
-
 static const char *algorithm_of_hash(uint32_t hash) {
     const struct algorithm *algorithm = NULL;
     for (int i = 0; (algorithm = algorithm_at(i)) != NULL; i++)
-        if (call_algorithm_hash(algorithm->name) == hash)
+        if (recorder_hash(algorithm->name) == hash)
             return algorithm->name;
     for (int i = 0; (algorithm = own_at(i)) != NULL; i++)
-        if (call_algorithm_hash(algorithm->name) == hash)
+        if (recorder_hash(algorithm->name) == hash)
             return algorithm->name;
     return "another algorithm";
 }

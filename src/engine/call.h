@@ -82,7 +82,5 @@ size_t call_text(const struct call_summary *call, bool detailed, char *text, siz
 /* Appends to `text` at `at`; returns the new length, which never passes the end. */
 size_t call_text_add(char *text, size_t size, size_t at, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* The hash of an algorithm's name in summaries and recordings. */
-uint32_t call_algorithm_hash(const char *name);
 
 #endif

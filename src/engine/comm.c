@@ -124,6 +124,7 @@ static bool may_share_memory(const rota_comm *comm) {
 
 static void free_parts(rota_comm *comm) {
     free(comm->ending);
+    free(comm->groups);
     p2p_table_destroy(comm->p2p);
     executor_destroy(comm->executor);
     plan_free_all(comm->plans);

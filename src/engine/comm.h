@@ -15,6 +15,7 @@
 struct executor;
 struct inquiry_comm;
 struct strict;
+struct join;
 struct record_call;
 struct record_page;
 struct numerics_proof;
@@ -34,8 +35,9 @@ enum request_stage {
 /* A request: one operation from its start to its end. Fields are guarded by the domain, but
  * `done`, which is set last (release) and read by waiters (acquire). */
 struct rota_request {
-    rota_comm *comm; /* alive until the request has ended */
-    struct job *job; /* holds a reference */
+    rota_comm *comm;   /* alive until the request has ended */
+    struct job *job;   /* holds a reference */
+    struct join *join; /* of a rota_init, see join.c: it has neither of the two */
     struct call_args args;
     struct reduce_spec spec; /* kinds that reduce */
     bool rounds_partials;    /* see numerics.h; then hop_spec makes what is stored on the way */
@@ -56,7 +58,7 @@ struct rota_request {
     struct record_page *line_page;   /* the recorder's ... */
     struct record_call *line;        /* ... and this call in it; NULL: not recorded */
     void *staged_send, *staged_recv; /* host copies, see staging.h */
-    struct staging_copy *copy;       /* under way */
+    struct staging_ticket *copy;     /* under way */
     struct p2p_state p2p;
     _Atomic bool done;
     rota_status status;
@@ -89,6 +91,12 @@ struct comm_repeat {
 #define COMM_REPEATS 8 /* a power of two */
 
 enum native_state { NATIVE_UNKNOWN, NATIVE_CONNECTING, NATIVE_READY, NATIVE_NONE };
+
+/* Groups of one list and tag (its hash) that were created from a communicator. */
+struct comm_groups {
+    uint64_t list;
+    uint32_t count;
+};
 
 struct rota_comm {
     struct job *job;
@@ -148,6 +156,8 @@ struct rota_comm {
     struct operators operators;
     struct comm_repeat repeats[COMM_REPEATS];
     enum cpu_isa isa;
+    struct comm_groups *groups; /* created from it, by list and tag; guarded by the domain */
+    int ngroups;
     LIST_HEAD(, rota_plan) persistent;
     LIST_ENTRY(rota_comm) job_entry;
 };
@@ -228,6 +238,16 @@ bool request_wait(rota_request *request, int64_t deadline_ns);
 rota_status request_outcome(const rota_request *request);
 /* Outside the domain: waits until one of them has ended; its index, -1 at the deadline. */
 int request_wait_any(rota_request *const *requests, int count, int64_t deadline_ns);
+/* Whether its record may be read: it has ended, or its call-back runs in this thread. */
+bool request_has_record(const rota_request *request);
+/* Whether it is that of a process which forked this one. */
+bool request_forked(const rota_request *request);
+/* See rota_request_cancel. Outside the domain. */
+rota_status request_cancel(rota_request *request);
+/* Sets its status, and keeps the thread's error as its record. */
+void request_keep(rota_request *request, rota_status status);
+/* Calls its call-back, if it has one. Outside the domain, when status and record are there. */
+void request_call_back(rota_request *request);
 /* Outside the domain: a request that stands for others and does nothing itself; call may carry
  * request, done and label. It ends by request_settle, with the thread's error record. */
 rota_request *request_create_whole(rota_comm *comm, const rota_call *call);

@@ -236,32 +236,13 @@ static void settle(struct transfer *transfer) {
 /* -- operations of other memory kinds -----------------------------------------------------------
  */
 
-/* On the kind's thread. `notified` makes the news visible to the sleeper that is woken after it;
- * `left` says that this thread will not touch operation or job again. */
-static void operation_notify(struct memory_ticket *ticket) {
-    struct memory_operation *operation = (struct memory_operation *)ticket;
-    /* Partner of both: operation_ended. */
-    atomic_store_explicit(&operation->notified, true, memory_order_release);
-    domain_wake(&operation->job->domain);
-    atomic_store_explicit(&operation->left, true, memory_order_release);
-}
-
-static bool operation_ended(const struct memory_operation *operation) {
-    if (!atomic_load_explicit(&operation->notified, memory_order_acquire))
-        return false;
-    while (!atomic_load_explicit(&operation->left, memory_order_acquire))
-        sched_yield();
-    return true;
-}
-
 static struct memory_operation *operation_get(struct executor *executor,
                                               struct transfer *transfer) {
     struct memory_operation *operation = calloc(1, sizeof(*operation));
     if (operation == NULL)
         return NULL;
-    operation->ticket.notify = operation_notify;
+    staging_ticket_init(&operation->ticket, executor->comm->job);
     operation->transfer = transfer;
-    operation->job = executor->comm->job;
     return operation;
 }
 
@@ -299,7 +280,8 @@ static bool move(struct executor *executor, struct transfer *transfer, void *dst
         fail_operation(executor, NULL);
         return false;
     }
-    operation_begun(executor, operation, executor->kind->copy(dst, src, bytes, &operation->ticket));
+    operation_begun(executor, operation,
+                    executor->kind->copy(dst, src, bytes, &operation->ticket.memory));
     return executor->request != NULL;
 }
 
@@ -308,11 +290,11 @@ int executor_poll_memory(struct executor *executor) {
     struct memory_operation **at = &executor->operations;
     while (*at != NULL) {
         struct memory_operation *operation = *at;
-        if (!operation_ended(operation)) {
+        if (!staging_ticket_ended(&operation->ticket)) {
             at = &operation->next;
             continue;
         }
-        int state = atomic_load_explicit(&operation->ticket.state, memory_order_acquire);
+        int state = atomic_load_explicit(&operation->ticket.memory.state, memory_order_acquire);
         *at = operation->next;
         ended++;
         struct transfer *transfer = operation->transfer;
@@ -336,7 +318,7 @@ void executor_quiesce_memory(struct executor *executor) {
     while (executor->operations != NULL) {
         struct memory_operation *operation = executor->operations;
         /* Delays of memory kinds are bounded, and user memory must not be touched afterwards. */
-        while (!operation_ended(operation))
+        while (!staging_ticket_ended(&operation->ticket))
             sched_yield();
         executor->operations = operation->next;
         free(operation);
@@ -441,7 +423,7 @@ static bool combine(struct executor *executor, struct transfer *transfer, void *
     }
     operation_begun(executor, operation,
                     executor->kind->reduce(spec, dst, finished, executor->operands, noperands,
-                                           elements, &operation->ticket));
+                                           elements, &operation->ticket.memory));
     return executor->request != NULL;
 }
 

@@ -4,6 +4,7 @@
 #define ENGINE_EXECUTOR_STATE_H
 
 #include "engine/executor.h"
+#include "engine/staging.h"
 
 /* Slices in flight. More would hide longer round trips and cost as much more scratch. */
 #define EXECUTOR_SLOTS 4
@@ -91,10 +92,8 @@ struct transfer {
 
 /* One operation of another memory kind. */
 struct memory_operation {
-    struct memory_ticket ticket; /* first */
-    struct transfer *transfer;   /* NULL: forgotten */
-    struct job *job;
-    _Atomic bool notified, left; /* see operation_notify */
+    struct staging_ticket ticket;
+    struct transfer *transfer; /* NULL: forgotten */
     struct memory_operation *next;
 };
 

@@ -6,8 +6,8 @@
 #include "base/log.h"
 #include "engine/agree.h"
 #include "engine/executor.h"
-#include "engine/recorder.h"
 #include "liveness/liveness.h"
+#include "recording/recorder.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -461,9 +461,8 @@ struct call_summary request_summary(const rota_request *request) {
         .op = (uint8_t)(args->op < RECORD_USER_OP ? args->op : RECORD_USER_OP),
         .mode = (uint8_t)args->numerics,
         .flags = (uint8_t)flags,
-        .algorithm = !native && request->algorithm != NULL
-                         ? call_algorithm_hash(request->algorithm->name)
-                         : 0};
+        .algorithm =
+            !native && request->algorithm != NULL ? recorder_hash(request->algorithm->name) : 0};
 }
 
 void failure_mismatch(rota_request *request) {

@@ -218,10 +218,26 @@ static rota_status run(rota_group *group, const rota_call *call) {
     return status;
 }
 
-rota_status group_end(rota_group *group, const rota_call *call) {
+static rota_status check_open(const rota_group *group) {
     if (group->open > 0)
         return error_raise(ROTA_ERR_STATE, "%d groups inside this one are still open", group->open);
-    rota_status status = ROTA_OK;
+    return ROTA_OK;
+}
+
+rota_status group_drop(rota_group *group) {
+    rota_status status = check_open(group);
+    if (status != ROTA_OK)
+        return status;
+    if (group->outer != NULL)
+        group->outer->open--;
+    group_free(group);
+    return ROTA_OK;
+}
+
+rota_status group_end(rota_group *group, const rota_call *call) {
+    rota_status status = check_open(group);
+    if (status != ROTA_OK)
+        return status;
     if (group->outer != NULL) {
         group->outer->open--;
     } else if (group->refused != ROTA_OK) {

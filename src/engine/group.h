@@ -10,6 +10,8 @@ rota_status group_record(rota_comm *comm, const struct call_args *args, const ro
 void group_refuse(rota_group *group);
 rota_status group_begin(rota_group **group);
 rota_status group_add(rota_group *outer, rota_group *inner);
+/* Frees it, and starts nothing. Errors: ROTA_ERR_STATE, as group_end. */
+rota_status group_drop(rota_group *group);
 rota_status group_end(rota_group *group, const rota_call *call);
 
 #endif

@@ -17,7 +17,7 @@
 
 #include "bootstrap/bootstrap.h"
 #include "engine/call.h"
-#include "engine/record_format.h"
+#include "recording/format.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 

@@ -240,15 +240,8 @@ void inquiry_notice(struct inquiry_comm *comm, const rota_error *record) {
                                     .group_count = (uint32_t)record->group_count,
                                     .system_error = record->system_error,
                                     .culprit_count = record->culprit_count};
-    for (int i = 0; i < record->culprit_count; i++)
-        notice.culprits[i] = record->culprits[i];
-    for (int g = 0; g < record->group_count; g++) {
-        notice.groups[g].rank_count = record->groups[g].rank_count;
-        for (int i = 0; i < 8; i++)
-            notice.groups[g].ranks[i] = record->groups[g].ranks[i];
-        call_text_add(notice.groups[g].call, sizeof(notice.groups[g].call), 0, "%s",
-                      record->groups[g].call);
-    }
+    memcpy(notice.culprits, record->culprits, sizeof(notice.culprits));
+    memcpy(notice.groups, record->groups, sizeof(notice.groups));
     call_text_add(notice.address, sizeof(notice.address), 0, "%s", record->address);
     call_text_add(notice.text, sizeof(notice.text), 0, "%s", record->message);
     pthread_mutex_lock(&comm->inquiry->lock);
@@ -308,13 +301,7 @@ static void record_of(const struct inquiry_comm *comm, const struct inquiry_noti
     for (int i = 0; i < notice->culprit_count; i++)
         error_add_culprit(record, notice->culprits[i]);
     record->group_count = (int)notice->group_count;
-    for (uint32_t g = 0; g < notice->group_count; g++) {
-        record->groups[g].rank_count = notice->groups[g].rank_count;
-        for (int i = 0; i < 8; i++)
-            record->groups[g].ranks[i] = notice->groups[g].ranks[i];
-        call_text_add(record->groups[g].call, sizeof(record->groups[g].call), 0, "%s",
-                      notice->groups[g].call);
-    }
+    memcpy(record->groups, notice->groups, sizeof(record->groups));
     call_text_add(record->address, sizeof(record->address), 0, "%s", notice->address);
     bool shared = record->status == ROTA_ERR_TIMEOUT || record->status == ROTA_ERR_MISMATCH ||
                   record->status == ROTA_ERR_PEER || record->status == ROTA_ERR_REVOKED;

@@ -47,11 +47,6 @@ struct inquiry_answer {
 };
 _Static_assert(sizeof(struct inquiry_answer) == 192, "sent between ranks");
 
-struct inquiry_notice_group {
-    int32_t rank_count;
-    int32_t ranks[8];
-    char call[88];
-};
 struct inquiry_notice {
     struct inquiry_head head;
     int32_t status, peer, kind, origin; /* ranks are members */
@@ -59,7 +54,7 @@ struct inquiry_notice {
     uint32_t epoch, group_count;
     int32_t system_error, culprit_count;
     int32_t culprits[ROTA_ERROR_MAX_CULPRITS];
-    struct inquiry_notice_group groups[ROTA_ERROR_MAX_GROUPS];
+    rota_error_group groups[ROTA_ERROR_MAX_GROUPS];
     char address[64];
     char text[320];
 };

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "bootstrap/cancel.h"
 #include "engine/buffers.h"
 #include "engine/collective.h"
 #include "engine/comm.h"
@@ -11,9 +12,9 @@
 #include "engine/persistent.h"
 #include "engine/profile.h"
 #include "engine/progress.h"
-#include "engine/recorder.h"
 #include "engine/rules.h"
 #include "engine/topology.h"
+#include "recording/recorder.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -372,6 +373,14 @@ static rota_status listen_for_peers(struct job *job) {
     return status;
 }
 
+static rota_status open_recorder(struct job *job) {
+    struct recorder_owner owner = {.rank = job->rank, .nranks = job->nranks};
+    const char *host = settings_text(job->settings, SETTING_HOST_ID);
+    memcpy(owner.job, job->place.identity.job, sizeof(owner.job));
+    owner.host = host[0] != '\0' ? host : NULL;
+    return recorder_open(job->settings, &owner, &job->recorder);
+}
+
 /* What needs no other rank: settings, identity, transports. */
 static rota_status prepare(struct job *job, struct bootstrap_record *record) {
     job->rank = job->place.rank;
@@ -414,7 +423,7 @@ static rota_status prepare(struct job *job, struct bootstrap_record *record) {
     record->incarnation = identity->incarnation;
     record->agreement = identity->agreement;
     if (status == ROTA_OK)
-        status = recorder_open(job, &job->recorder);
+        status = open_recorder(job);
     return status == ROTA_OK ? listen_for_peers(job) : status;
 }
 
@@ -469,18 +478,25 @@ static rota_status load_settings(struct job *job, int64_t *timeout_ms) {
     return reduce_team_open((int)settings_integer(job->settings, SETTING_CORES), &job->team);
 }
 
-rota_status job_open(const rota_config *config, int64_t timeout_ms, struct job **out) {
+rota_status job_locate(const rota_config *config, int64_t timeout_ms, struct job **out) {
     struct job *job = job_new();
     if (job == NULL)
         return ROTA_ERR_MEMORY;
-    struct bootstrap_record record = {0};
     rota_status status = load_settings(job, &timeout_ms);
-    int64_t deadline_ns = clock_deadline(timeout_ms);
     if (status == ROTA_OK)
         status = bootstrap_locate(config, job->settings, &job->place);
     job->place.timeout_ms = timeout_ms;
     if (status == ROTA_OK)
-        status = bootstrap_agree_identity(&job->place, deadline_ns);
+        *out = job;
+    else
+        job_release(job);
+    return status;
+}
+
+rota_status job_join(struct job *job) {
+    struct bootstrap_record record = {0};
+    int64_t deadline_ns = clock_deadline(job->place.timeout_ms);
+    rota_status status = bootstrap_agree_identity(&job->place, deadline_ns);
     if (status == ROTA_OK)
         status = topology_check_settings(job->settings, job->place.nranks, &job->ring);
     if (status == ROTA_OK)
@@ -489,14 +505,15 @@ rota_status job_open(const rota_config *config, int64_t timeout_ms, struct job *
         status = bootstrap_exchange(&job->place, job->settings, &record, job->records, deadline_ns);
     if (status == ROTA_OK)
         status = begin(job);
-    if (status != ROTA_OK) {
-        recorder_failed(job->recorder, 0, 0, error_record());
-        bootstrap_withdraw(&job->place);
-        job_release(job);
-        return status;
-    }
-    *out = job;
-    return ROTA_OK;
+    if (status == ROTA_OK)
+        return ROTA_OK;
+    if (status != ROTA_ERR_ABORTED && cancel_is_raised())
+        status = error_raise(ROTA_ERR_ABORTED, "rank %d of %d was cancelled while it joined",
+                             job->place.rank, job->place.nranks);
+    recorder_failed(job->recorder, 0, 0, error_record());
+    bootstrap_withdraw(&job->place);
+    job_release(job);
+    return status;
 }
 
 /* Gives all ranks of a job of threads the same key and job id. */

@@ -77,8 +77,12 @@ struct job {
     bool forked; /* this is a copy in the child of a fork: see registry.c */
 };
 
-/* Joins a job. Errors: those of rota_init. */
-rota_status job_open(const rota_config *config, int64_t timeout_ms, struct job **job);
+/* Finds out where a job is met: settings and environment, nothing that waits. timeout_ms: of the
+ * whole joining, 0 = the setting. Errors: those of rota_init. */
+rota_status job_locate(const rota_config *config, int64_t timeout_ms, struct job **job);
+/* Meets the other ranks there. What it waits for ends when the thread's cancel is raised
+ * (bootstrap/cancel.h), with ROTA_ERR_ABORTED. After an error the job is gone. */
+rota_status job_join(struct job *job);
 /* Opens all ranks of a job of threads: jobs[r] for rank r. */
 rota_status job_open_threads(int nranks, struct job **jobs);
 /* References: one per communicator and per request. Taken inside the domain, dropped outside of it;

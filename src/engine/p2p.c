@@ -29,6 +29,8 @@ struct p2p_lane {
     struct link link;
     struct request_list sends, recvs; /* the heads run */
     uint64_t sent, received;          /* number of the next message */
+    bool announced;                   /* its first slice is, by a receive that was taken back */
+    bool receiving, again;            /* see pump_recvs */
     UT_hash_handle hh;
 };
 
@@ -350,6 +352,10 @@ static void recv_announce_more(struct p2p_lane *lane, rota_request *request) {
     if (!p2p->begun) {
         if (!p2p->first_announced) {
             p2p->first_announced = true;
+            if (lane->announced) {
+                lane->announced = false;
+                return;
+            }
             size_t room = p2p->bytes < slice ? p2p->bytes : slice;
             /* posted only when any slice fits, since the length is not known yet */
             recv_announce(lane, request, 0, room == slice || room < P2P_POST_BYTES ? room : 0);
@@ -365,7 +371,7 @@ static void recv_announce_more(struct p2p_lane *lane, rota_request *request) {
     }
 }
 
-static void pump_recvs(struct p2p_lane *lane) {
+static void receive_on(struct p2p_lane *lane) {
     rota_request *request;
     while ((request = TAILQ_FIRST(&lane->recvs)) != NULL) {
         if (lane->link.stream == NULL) {
@@ -381,6 +387,20 @@ static void pump_recvs(struct p2p_lane *lane) {
         if (request->p2p.pending > 0 || !recv_peeked(lane, request))
             return;
     }
+}
+
+/* Taking a message may end a send that was waiting for that, which brings the next one: what comes
+ * in the middle of a step is looked at after it. */
+static void pump_recvs(struct p2p_lane *lane) {
+    lane->again = true;
+    if (lane->receiving)
+        return;
+    lane->receiving = true;
+    while (lane->again) {
+        lane->again = false;
+        receive_on(lane);
+    }
+    lane->receiving = false;
 }
 
 /* -- matching -----------------------------------------------------------------------------------
@@ -458,6 +478,46 @@ void p2p_start(rota_request *request) {
     match(table);
 }
 
+/* Of the head of a lane: what it has announced becomes that of the next receive. */
+static bool take_back(struct p2p_lane *lane, rota_request *request) {
+    const struct transport_ops *ops = lane->link.transport->ops;
+    struct p2p_post *post = NULL;
+    for (int i = 0; i < P2P_WINDOW; i++)
+        if (request->p2p.posts[i].active)
+            post = &request->p2p.posts[i];
+    if (lane->link.stream == NULL || ops->withdraw == NULL ||
+        !ops->withdraw(lane->link.transport, lane->link.stream,
+                       post != NULL ? &post->ticket : NULL))
+        return false;
+    if (post != NULL) {
+        post->active = false;
+        request->p2p.pending--;
+    }
+    lane->announced = true;
+    return true;
+}
+
+bool p2p_withdraw(rota_request *request) {
+    struct p2p_state *p2p = &request->p2p;
+    if (!request->queued || p2p->begun)
+        return false;
+    if (p2p->lane == NULL) {
+        TAILQ_REMOVE(&request->comm->p2p->unmatched, request, queue_entry);
+    } else {
+        if (p2p->first_announced && !take_back(p2p->lane, request))
+            return false;
+        TAILQ_REMOVE(&p2p->lane->recvs, request, queue_entry);
+    }
+    request->queued = false;
+    return true;
+}
+
+void p2p_go_on(struct p2p_table *table, struct p2p_lane *lane) {
+    if (lane != NULL)
+        pump_recvs(lane);
+    match(table);
+}
+
 /* -- at once ------------------------------------------------------------------------------------
  */
 
@@ -499,7 +559,9 @@ static bool receive_at_once(struct p2p_lane *lane, const struct call_args *args,
     rota_comm *comm = lane->comm;
     struct domain *domain = &comm->job->domain;
     struct transport *transport = lane->link.transport;
-    transport->ops->expect(transport, lane->link.stream, bytes);
+    if (!lane->announced)
+        transport->ops->expect(transport, lane->link.stream, bytes);
+    lane->announced = false;
     for (uint32_t turn = 0; turn < domain->spin_turns; turn++) {
         if (take_at_once(lane, args, bytes))
             return true;

@@ -43,6 +43,10 @@ void p2p_start(rota_request *request);
  * once, or comes within the polls that a wait would begin with. False: the caller makes a request,
  * and tells it *announced, whether the receive's message has been announced already. */
 bool p2p_at_once(rota_comm *comm, const struct call_args *args, bool *announced);
+/* Takes a receive back whose message has not begun to come; false where it has. The caller ends it,
+ * and then calls p2p_go_on with the table and the request's lane. */
+bool p2p_withdraw(rota_request *request);
+void p2p_go_on(struct p2p_table *table, struct p2p_lane *lane);
 /* Forgets everything: no user memory of any request is touched afterwards. */
 void p2p_cancel_all(struct p2p_table *table);
 /* Source of a receive that has ended. */

@@ -3,7 +3,7 @@
 #define ENGINE_RECORD_CALLS_H
 
 #include "engine/comm.h"
-#include "engine/recorder.h"
+#include "recording/recorder.h"
 
 static inline struct record_entry record_entry_of(const struct call_args *args, uint64_t sequence,
                                                   uint64_t fingerprint, uint32_t algorithm,

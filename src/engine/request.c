@@ -5,6 +5,7 @@
 #include "engine/comm.h"
 #include "engine/executor.h"
 #include "engine/inquiry.h"
+#include "engine/join.h"
 #include "engine/progress.h"
 #include "engine/record_calls.h"
 #include "engine/staging.h"
@@ -118,14 +119,13 @@ void request_poll(rota_request *request, bool wanted) {
     request->polled = wanted;
 }
 
-static void keep_record(rota_request *request, rota_status status) {
+void request_keep(rota_request *request, rota_status status) {
     request->status = status;
     if (status == ROTA_OK)
         return;
     request->record = *error_record();
     request->record.size = sizeof(request->record);
     request->record.status = status;
-    request->comm->record = request->record;
 }
 
 /* Lets waiters know. Returns true when the user had let go of it already: the caller frees it. */
@@ -146,7 +146,9 @@ void request_close(rota_request *request, rota_status status) {
     if (request->stage == REQUEST_ENDED)
         return;
     request->stage = REQUEST_ENDED;
-    keep_record(request, status);
+    request_keep(request, status);
+    if (status != ROTA_OK)
+        comm->record = request->record;
     record_request_ended(request, status);
     request_poll(request, false);
     staging_free(request);
@@ -211,6 +213,18 @@ static rota_request *take_callback(struct job *job) {
     return request;
 }
 
+/* The request whose call-back runs in this thread. */
+static _Thread_local const rota_request *called_back;
+
+void request_call_back(rota_request *request) {
+    const rota_request *before = called_back;
+    if (request->done_fn == NULL)
+        return;
+    called_back = request;
+    request->done_fn(request->done_arg, request->status);
+    called_back = before;
+}
+
 void job_run_callbacks(struct job *job) {
     /* A call-back that starts operations comes back here: the loop below it goes on, so that
      * chains of any length need no stack. */
@@ -224,7 +238,7 @@ void job_run_callbacks(struct job *job) {
     rota_request *request;
     while ((request = take_callback(job)) != NULL) {
         running = true;
-        request->done_fn(request->done_arg, request->status);
+        request_call_back(request);
         running = false;
         domain_enter(&job->domain);
         if (tell(request)) {
@@ -241,7 +255,17 @@ static bool is_done(const void *arg) {
     return atomic_load_explicit(&request->done, memory_order_acquire);
 }
 
+bool request_has_record(const rota_request *request) {
+    return request == called_back || is_done(request);
+}
+
+bool request_forked(const rota_request *request) {
+    return request->join != NULL ? join_forked(request) : request->job->forked;
+}
+
 bool request_wait(rota_request *request, int64_t deadline_ns) {
+    if (request->join != NULL)
+        return join_wait(request, deadline_ns);
     if (is_done(request))
         return true;
     if (request->job->forked)
@@ -292,13 +316,20 @@ int request_wait_any(rota_request *const *requests, int count, int64_t deadline_
     /* Requests of other ranks in this process do not ring this rank's bell: sleep briefly then. */
     const int64_t brief_ns = 1000000;
     struct several several = {.requests = requests, .count = count};
-    struct job *job = requests[0]->job;
+    struct job *job = NULL; /* NULL: all are joins */
     bool elsewhere = false;
-    for (int i = 1; i < count; i++)
+    for (int i = 0; i < count; i++)
+        job = job != NULL ? job : requests[i]->job;
+    for (int i = 0; i < count; i++)
         elsewhere |= requests[i]->job != job;
     struct domain_wait wait = {0};
     int ended = first_done(&several);
-    while (ended < 0 && !job->forked && !clock_passed(deadline_ns)) {
+    while (ended < 0 && !request_forked(requests[0]) && !clock_passed(deadline_ns)) {
+        if (job == NULL) {
+            (void)join_wait(requests[0], clock_now_ns() + brief_ns);
+            ended = first_done(&several);
+            continue;
+        }
         int64_t until = deadline_ns;
         for (int i = 0; i < count; i++)
             until = requests[i]->deadline_ns < until ? requests[i]->deadline_ns : until;
@@ -336,13 +367,8 @@ rota_request *request_create_whole(rota_comm *comm, const rota_call *call) {
 
 void request_settle(rota_request *whole, rota_status status) {
     struct job *job = whole->job;
-    whole->status = status;
-    if (status != ROTA_OK) {
-        whole->record = *error_record();
-        whole->record.size = sizeof(whole->record);
-    }
-    if (whole->done_fn != NULL)
-        whole->done_fn(whole->done_arg, status);
+    request_keep(whole, status);
+    request_call_back(whole);
     domain_enter(&job->domain);
     bool last = false;
     if (tell(whole)) {
@@ -354,7 +380,40 @@ void request_settle(rota_request *whole, rota_status status) {
         job_close(job);
 }
 
+rota_status request_cancel(rota_request *request) {
+    if (request->join != NULL) {
+        join_cancel(request);
+        return ROTA_OK;
+    }
+    if (request->args.kind != ROTA_KIND_RECV)
+        return error_raise(ROTA_ERR_UNSUPPORTED,
+                           "only receives and rota_init can be cancelled, not %s: "
+                           "rota_comm_abort ends all operations of a communicator",
+                           rota_kind_name(request->args.kind));
+    struct job *job = request->job;
+    if (job->forked)
+        return ROTA_OK;
+    domain_enter(&job->domain);
+    if (request->stage == REQUEST_RUNNING && p2p_withdraw(request)) {
+        struct p2p_table *table = request->comm->p2p;
+        struct p2p_lane *lane = request->p2p.lane;
+        request_raise(request, ROTA_ERR_ABORTED, -1, "it was cancelled");
+        request_close(request, ROTA_ERR_ABORTED);
+        p2p_go_on(table, lane);
+    }
+    domain_leave(&job->domain);
+    job_run_callbacks(job);
+    error_clear();
+    return ROTA_OK;
+}
+
 void request_release(rota_request *request) {
+    if (called_back == request)
+        called_back = NULL; /* another one may come to lie there */
+    if (request->join != NULL) {
+        join_release(request);
+        return;
+    }
     struct job *job = request->job;
     if (job->forked)
         return;
@@ -427,13 +486,11 @@ rota_status request_raise_found(const rota_request *request, const rota_error *r
         request_raise(request, found.status, found.peer, "%s", found.message);
     rota_error *raised = error_record();
     raised->culprit_count = found.culprit_count;
-    for (int i = 0; i < found.culprit_count; i++)
-        raised->culprits[i] = found.culprits[i];
+    memcpy(raised->culprits, found.culprits, sizeof(raised->culprits));
     raised->system_error = found.system_error;
     raised->epoch = found.epoch;
-    snprintf(raised->address, sizeof(raised->address), "%s", found.address);
+    memcpy(raised->address, found.address, sizeof(raised->address));
     raised->group_count = found.group_count;
-    for (int i = 0; i < ROTA_ERROR_MAX_GROUPS; i++)
-        raised->groups[i] = found.groups[i];
+    memcpy(raised->groups, found.groups, sizeof(raised->groups));
     return found.status;
 }

@@ -68,15 +68,9 @@ static int choose(const rota_comm *parent, const struct ballot *all, struct plac
     return count;
 }
 
-/* The id is above those of this and earlier splits. Splits of two parents in two threads may still
- * come to the same one; the generation, a hash of the parent's name and its count of splits, tells
- * their children apart. */
-static struct comm_name take_name(rota_comm *parent, const struct ballot *all, int count) {
+struct comm_name split_name(const rota_comm *parent, uint32_t id, uint32_t number) {
     struct job *job = parent->job;
-    uint32_t words[3] = {parent->id, parent->generation, ++parent->splits};
-    uint32_t id = 0;
-    for (int r = 0; r < count; r++)
-        id = all[r].next_id > id ? all[r].next_id : id;
+    uint32_t words[3] = {parent->id, parent->generation, number};
     domain_enter(&job->domain);
     if (job->next_comm <= id)
         job->next_comm = id + 1;
@@ -93,7 +87,10 @@ static rota_status make(rota_comm *parent, const struct ballot *all, const char 
     int self = 0;
     if (places == NULL || members == NULL)
         status = error_raise(ROTA_ERR_MEMORY, "out of memory for a communicator");
-    struct comm_name wire_name = take_name(parent, all, parent->nranks);
+    uint32_t id = 0;
+    for (int r = 0; r < parent->nranks; r++)
+        id = all[r].next_id > id ? all[r].next_id : id;
+    struct comm_name wire_name = split_name(parent, id, ++parent->splits);
     if (status == ROTA_OK && all[parent->rank].color == ROTA_COLOR_UNDEFINED) {
         *comm = NULL;
     } else if (status == ROTA_OK) {
@@ -105,11 +102,16 @@ static rota_status make(rota_comm *parent, const struct ballot *all, const char 
     return status;
 }
 
-rota_status split_run(rota_comm *parent, int color, int key, const char *name,
-                      const rota_call *call, rota_comm **comm) {
+/* The new communicator's mode: the call's, else the parent's. */
+static void inherit(const rota_comm *parent, const rota_call *call, rota_comm *comm) {
     int mode = atomic_load_explicit(&parent->numerics, memory_order_relaxed);
     if (call != NULL && call->numerics != ROTA_NUMERICS_DEFAULT)
         mode = (int)call->numerics;
+    atomic_store_explicit(&comm->numerics, mode, memory_order_relaxed);
+}
+
+rota_status split_run(rota_comm *parent, int color, int key, const char *name,
+                      const rota_call *call, rota_comm **comm) {
     struct ballot *all = malloc((size_t)parent->nranks * sizeof(*all));
     if (all == NULL)
         return error_raise(ROTA_ERR_MEMORY, "out of memory for a split");
@@ -121,8 +123,69 @@ rota_status split_run(rota_comm *parent, int color, int key, const char *name,
     if (status == ROTA_OK)
         status = make(parent, all, name, comm);
     if (status == ROTA_OK && *comm != NULL)
-        atomic_store_explicit(&(*comm)->numerics, mode, memory_order_relaxed);
+        inherit(parent, call, *comm);
     free(all);
+    return status;
+}
+
+/* -- groups -------------------------------------------------------------------------------------
+ * The members alone must come to a name that no other communicator of a pair of them has, without a
+ * word: a hash of parent, list, tag and how often these were used together. The high bit keeps its
+ * id apart from those that splits hand out, and 63 bits of hash from other groups. */
+
+#define GROUP_ID 0x80000000u
+
+/* Of a list and tag: how many groups they made. Inside the domain. */
+static bool count_group(rota_comm *parent, uint64_t list, uint32_t *count) {
+    int i = 0;
+    while (i < parent->ngroups && parent->groups[i].list != list)
+        i++;
+    if (i == parent->ngroups) {
+        struct comm_groups *groups =
+            realloc(parent->groups, (size_t)(i + 1) * sizeof(*parent->groups));
+        if (groups == NULL)
+            return false;
+        parent->groups = groups;
+        parent->groups[parent->ngroups++] = (struct comm_groups){.list = list};
+    }
+    *count = ++parent->groups[i].count;
+    return true;
+}
+
+static rota_status name_group(rota_comm *parent, const int *ranks, int nranks, int tag,
+                              struct comm_name *name) {
+    uint64_t seed = (uint64_t)parent->id << 32 | parent->generation;
+    uint64_t list = XXH3_64bits_withSeed(ranks, (size_t)nranks * sizeof(*ranks), (uint64_t)tag);
+    uint32_t count = 0;
+    domain_enter(&parent->job->domain);
+    rota_status status = comm_usable(parent);
+    if (status == ROTA_OK && !count_group(parent, list, &count))
+        status = error_raise(ROTA_ERR_MEMORY, "out of memory for a communicator");
+    domain_leave(&parent->job->domain);
+    uint64_t words[2] = {list, count};
+    uint64_t hash = XXH3_64bits_withSeed(words, sizeof(words), seed);
+    *name =
+        (struct comm_name){.id = (uint32_t)(hash >> 32) | GROUP_ID, .generation = (uint32_t)hash};
+    return status;
+}
+
+rota_status split_group(rota_comm *parent, const int *ranks, int nranks, int tag, const char *name,
+                        const rota_call *call, rota_comm **comm) {
+    int *members = malloc((size_t)nranks * sizeof(*members));
+    if (members == NULL)
+        return error_raise(ROTA_ERR_MEMORY, "out of memory for a communicator");
+    int self = 0;
+    for (int i = 0; i < nranks; i++) {
+        members[i] = parent->members[ranks[i]];
+        self = ranks[i] == parent->rank ? i : self;
+    }
+    struct comm_name wire_name;
+    rota_status status = name_group(parent, ranks, nranks, tag, &wire_name);
+    if (status == ROTA_OK)
+        status = comm_create(parent->job, name, members, nranks, self, wire_name, comm);
+    if (status == ROTA_OK)
+        inherit(parent, call, *comm);
+    free(members);
     return status;
 }
 

@@ -1,16 +1,9 @@
-/* Host copies of foreign memory. The kind's thread may end a copy at any time: `notified` makes
- * the news visible before the sleeper is woken, `left` is that thread's last touch. */
+/* Host copies of foreign memory, and how its operations end. */
 #include "engine/staging.h"
 
 #include "base/error.h"
 #include <sched.h>
 #include <stdlib.h>
-
-struct staging_copy {
-    struct memory_ticket ticket; /* first */
-    struct job *job;
-    _Atomic bool notified, left;
-};
 
 /* Blocks of `count` elements that this rank sends, or receives. */
 static size_t send_blocks(const struct call_args *args, const rota_comm *comm) {
@@ -59,30 +52,35 @@ size_t staging_recv_bytes(const rota_request *request) {
     return recv_blocks(&request->args, request->comm) * request->args.count * request->element_size;
 }
 
-static void copy_notify(struct memory_ticket *ticket) {
-    struct staging_copy *copy = (struct staging_copy *)ticket;
-    /* Partner of both: copy_ended. */
-    atomic_store_explicit(&copy->notified, true, memory_order_release);
-    domain_wake(&copy->job->domain);
-    atomic_store_explicit(&copy->left, true, memory_order_release);
+/* On the kind's thread. */
+static void notify(struct memory_ticket *memory) {
+    struct staging_ticket *ticket = (struct staging_ticket *)memory;
+    /* Partner of both: staging_ticket_ended. */
+    atomic_store_explicit(&ticket->notified, true, memory_order_release);
+    domain_wake(&ticket->job->domain);
+    atomic_store_explicit(&ticket->left, true, memory_order_release);
 }
 
-static bool copy_ended(const struct staging_copy *copy) {
-    if (!atomic_load_explicit(&copy->notified, memory_order_acquire))
+void staging_ticket_init(struct staging_ticket *ticket, struct job *job) {
+    ticket->memory.notify = notify;
+    ticket->job = job;
+}
+
+bool staging_ticket_ended(const struct staging_ticket *ticket) {
+    if (!atomic_load_explicit(&ticket->notified, memory_order_acquire))
         return false;
-    while (!atomic_load_explicit(&copy->left, memory_order_acquire))
+    while (!atomic_load_explicit(&ticket->left, memory_order_acquire))
         sched_yield();
     return true;
 }
 
 static rota_status copy_begin(rota_request *request, const struct memory_kind *kind, void *dst,
                               const void *src, size_t bytes) {
-    struct staging_copy *copy = calloc(1, sizeof(*copy));
+    struct staging_ticket *copy = calloc(1, sizeof(*copy));
     if (copy == NULL)
         return error_raise(ROTA_ERR_MEMORY, "out of memory for a copy");
-    copy->ticket.notify = copy_notify;
-    copy->job = request->comm->job;
-    switch (kind->copy(dst, src, bytes, &copy->ticket)) {
+    staging_ticket_init(copy, request->comm->job);
+    switch (kind->copy(dst, src, bytes, &copy->memory)) {
     case MEMORY_PENDING:
         request->copy = copy;
         return ROTA_OK;
@@ -121,10 +119,10 @@ rota_status staging_out(rota_request *request) {
 }
 
 bool staging_ended(rota_request *request, rota_status *status) {
-    struct staging_copy *copy = request->copy;
-    if (!copy_ended(copy))
+    struct staging_ticket *copy = request->copy;
+    if (!staging_ticket_ended(copy))
         return false;
-    *status = atomic_load_explicit(&copy->ticket.state, memory_order_acquire) > 0
+    *status = atomic_load_explicit(&copy->memory.state, memory_order_acquire) > 0
                   ? ROTA_OK
                   : error_raise(ROTA_ERR_MEMORY, "a copy of foreign memory failed");
     free(copy);
@@ -134,7 +132,7 @@ bool staging_ended(rota_request *request, rota_status *status) {
 
 void staging_free(rota_request *request) {
     if (request->copy != NULL) {
-        while (!copy_ended(request->copy))
+        while (!staging_ticket_ended(request->copy))
             sched_yield();
         free(request->copy);
         request->copy = NULL;

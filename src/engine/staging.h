@@ -4,7 +4,17 @@
 
 #include "engine/comm.h"
 
-struct staging_copy;
+/* An operation of a memory kind that ends later, and then wakes the rank. Zeroed at first. */
+struct staging_ticket {
+    struct memory_ticket memory; /* first */
+    struct job *job;
+    /* The news is visible to the sleeper that is woken; the kind's thread will not touch the ticket
+     * or the job again. */
+    _Atomic bool notified, left;
+};
+void staging_ticket_init(struct staging_ticket *ticket, struct job *job);
+/* Whether it has ended, so that it may be freed. */
+bool staging_ticket_ended(const struct staging_ticket *ticket);
 
 /* Bytes of the request's send and receive buffer on this rank. */
 size_t staging_send_bytes(const rota_request *request);

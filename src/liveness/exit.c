@@ -4,6 +4,7 @@
  * carry which namespace it was read in, and when the process started; both are compared, the second
  * after the descriptor is there, so that what it names cannot change any more. */
 #include "liveness/exit.h"
+#include "base/process.h"
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -22,7 +23,6 @@ static bool has_ended(int descriptor) {
 
 enum exit_watch exit_watch_open(const struct bootstrap_record *own,
                                 const struct bootstrap_record *peer, int *descriptor) {
-    uint64_t started = 0;
     if (own->pid_space == 0 || own->pid_space != peer->pid_space || peer->started == 0 ||
         memcmp(own->machine, peer->machine, sizeof own->machine) != 0 ||
         memcmp(own->process, peer->process, sizeof own->process) == 0 || peer->pid <= 0)
@@ -34,7 +34,8 @@ enum exit_watch exit_watch_open(const struct bootstrap_record *own,
         close(fd);
         return EXIT_ENDED;
     }
-    if (bootstrap_process_started(peer->pid, &started) && started == peer->started) {
+    uint64_t started = process_started(peer->pid);
+    if (started == peer->started) {
         *descriptor = fd;
         return EXIT_WATCHED;
     }

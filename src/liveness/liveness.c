@@ -239,11 +239,6 @@ void liveness_agree(struct liveness *liveness, const struct liveness_topic *topi
     command_put(liveness, command);
 }
 
-void liveness_agree_cancel(struct liveness *liveness, const struct liveness_topic *topic) {
-    /* The others may still decide with this rank's ballot, and need its part in that. */
-    (void)liveness, (void)topic;
-}
-
 uint32_t liveness_epoch(const struct liveness *liveness) {
     /* Partner: the release store in view_decided. */
     return atomic_load_explicit(&liveness->epoch, memory_order_acquire);
@@ -355,21 +350,12 @@ static void suspect(struct liveness *liveness, int rank, enum liveness_evidence 
                     const char *reason) {
     if (!ranks_has(view_members(liveness->view), rank))
         return;
-    switch (evidence) {
-    case LIVENESS_EXITED:
-        prove(liveness, rank, reason[0] != 0 ? reason : "exited");
-        break;
-    case LIVENESS_LEFT:
-        prove(liveness, rank, reason[0] != 0 ? reason : LEFT_WORDS);
-        break;
-    case LIVENESS_BROKEN:
+    if (evidence == LIVENESS_BROKEN) {
         inquire(liveness, rank, reason);
-        break;
-    case LIVENESS_SILENT:
-        watch_peer(liveness, rank);
-        view_evidence(liveness->view, rank, false, ROTA_ERR_TIMEOUT, reason, clock_now_ns());
-        break;
+        return;
     }
+    watch_peer(liveness, rank);
+    view_evidence(liveness->view, rank, false, ROTA_ERR_TIMEOUT, reason, clock_now_ns());
 }
 
 static void end_inquiries(struct liveness *liveness, int64_t now) {

@@ -21,8 +21,6 @@
 #define LIVENESS_MAX_MESSAGE 1024
 
 enum liveness_evidence {
-    LIVENESS_EXITED, /* proof, found here */
-    LIVENESS_LEFT,   /* proof: it closed its part of the job in good order */
     LIVENESS_BROKEN, /* a data connection broke: looked into at once; see `cleared` */
     LIVENESS_SILENT  /* a deadline passed and it did not answer the engine's questions */
 };
@@ -97,13 +95,11 @@ void liveness_send(struct liveness *liveness, int peer, const void *message, siz
 void liveness_suspect(struct liveness *liveness, int peer, enum liveness_evidence evidence,
                       int system_error, const char *text);
 /* Takes part in an agreement among `ranks` (of the job, this one among them). The event `agreed`
- * comes when all that live have brought their ballot, or `isolated`. A topic is decided once; who
- * comes after the decision hears the same. */
+ * comes when all that live have brought their ballot, or `isolated`; also when nobody waits for it
+ * here any more, since the others may decide with what this rank brought. A topic is decided once;
+ * who comes after the decision hears the same. */
 void liveness_agree(struct liveness *liveness, const struct liveness_topic *topic, const int *ranks,
                     int nranks, const struct liveness_ballot *mine);
-/* Gives an agreement up here (deadline, abort). Its event may still come: the others may decide
- * with what this rank brought. */
-void liveness_agree_cancel(struct liveness *liveness, const struct liveness_topic *topic);
 /* The epoch of the last view decided; whether `peer` is in it. */
 uint32_t liveness_epoch(const struct liveness *liveness);
 bool liveness_member(const struct liveness *liveness, int peer);

@@ -46,6 +46,7 @@ struct view {
     char (**reasons)[VIEW_REASON];   /* per rank; NULL: none */
     bool *only_silent;               /* per rank: nothing but its silence is known */
     struct ranks members, dead, left, suspected, heard, accepted_failed, scratch;
+    struct ranks gave_up; /* said that they are isolated */
 
     enum view_state state;
     int64_t until, trouble; /* of the state; since when a decision is wanted, 0: none is */
@@ -78,7 +79,7 @@ void view_destroy(struct view *view) {
     struct ranks *sets[] = {&view->members,     &view->dead,    &view->suspected,
                             &view->heard,       &view->scratch, &view->accepted_failed,
                             &view->ballot_dead, &view->answers, &view->proposal_failed,
-                            &view->left};
+                            &view->left,        &view->gave_up};
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
         ranks_free(sets[i]);
     for (int rank = 0; view->reasons != NULL && rank < view->n; rank++)
@@ -111,7 +112,8 @@ struct view *view_create(int nranks, int self, const struct view_times *times,
                 ranks_init(&view->suspected, nranks) && ranks_init(&view->heard, nranks) &&
                 ranks_init(&view->scratch, nranks) && ranks_init(&view->accepted_failed, nranks) &&
                 ranks_init(&view->ballot_dead, nranks) && ranks_init(&view->answers, nranks) &&
-                ranks_init(&view->proposal_failed, nranks) && ranks_init(&view->left, nranks);
+                ranks_init(&view->proposal_failed, nranks) && ranks_init(&view->left, nranks) &&
+                ranks_init(&view->gave_up, nranks);
     if (!made) {
         view_destroy(view);
         return NULL;
@@ -294,9 +296,12 @@ static void propose(struct view *view, int64_t now) {
 }
 
 static void isolate(struct view *view, const char *text, const struct ranks *unreached) {
+    const struct view_message message = {.type = VIEW_ISOLATED, .epoch = view->epoch};
     view->isolated = true;
     view->state = VIEW_IDLE;
     view->trouble = 0;
+    /* Those who wait for this rank hear it now, and not when they ask it next. */
+    broadcast(view, &view->members, &message);
     view->events.isolated(view->events.context, text, unreached);
 }
 
@@ -309,6 +314,7 @@ static void apply(struct view *view, int64_t now) {
         view->removed_in[rank] = view->epoch;
     ranks_subtract(&view->members, value.failed);
     ranks_subtract(&view->suspected, value.failed);
+    ranks_subtract(&view->gave_up, value.failed);
     view->epoch++;
     view->state = VIEW_IDLE;
     view->trouble = 0;
@@ -690,6 +696,8 @@ void view_receive(struct view *view, int from, const struct view_message *messag
     if (message->type == VIEW_ISOLATED) {
         /* No proof: of earlier epochs it may know a decision, and act on it. It answers, though. */
         ranks_add(&view->heard, from);
+        if (ranks_has(&view->members, from))
+            ranks_add(&view->gave_up, from);
         view_evidence(view, from, false, ROTA_ERR_PEER, "is isolated from the other ranks", now);
         return;
     }
@@ -726,25 +734,38 @@ int64_t view_deadline(const struct view *view) {
     return view->until < end ? view->until : end;
 }
 
-static void give_up(struct view *view) {
-    char text[VIEW_TEXT];
-    size_t used = 0;
-    ranks_copy(&view->scratch, &view->members);
-    ranks_subtract(&view->scratch, &view->heard);
-    ranks_remove(&view->scratch, view->self);
-    used = (size_t)snprintf(text, sizeof text, "reached no majority of the ranks within %lld ms:",
-                            (long long)(view->times.isolation / 1000000));
-    RANKS_EACH (&view->scratch, rank) {
+/* " rank 1 (host a, pid 7), rank 2 (...) `what`" of the members that `wanted` has, as far as there
+ * is room. */
+static size_t add_members(const struct view *view, const struct ranks *wanted, const char *what,
+                          char text[VIEW_TEXT], size_t used) {
+    bool any = false;
+    RANKS_EACH (&view->members, rank) {
         char name[128];
+        if (!ranks_has(wanted, rank))
+            continue;
         snprintf(name, sizeof name, "rank %d", rank);
         if (view->events.name != NULL)
             view->events.name(view->events.context, rank, name, sizeof name);
-        int wrote = snprintf(text + used, sizeof text - used, " %s,", name);
-        if (wrote < 0 || used + (size_t)wrote + 20 >= sizeof text)
+        if (used + strlen(name) + strlen(what) + 4 >= VIEW_TEXT)
             break;
-        used += (size_t)wrote;
+        used += (size_t)snprintf(text + used, VIEW_TEXT - used, "%s %s", any ? "," : "", name);
+        any = true;
     }
-    snprintf(text + used - 1, sizeof text - used + 1, " did not answer");
+    return any ? used + (size_t)snprintf(text + used, VIEW_TEXT - used, " %s;", what) : used;
+}
+
+static void give_up(struct view *view) {
+    char text[VIEW_TEXT];
+    ranks_copy(&view->scratch, &view->members);
+    ranks_subtract(&view->scratch, &view->heard);
+    ranks_remove(&view->scratch, view->self);
+    size_t used =
+        (size_t)snprintf(text, sizeof text, "reached no majority of the ranks within %lld ms:",
+                         (long long)(view->times.isolation / 1000000));
+    used = add_members(view, &view->scratch, "did not answer", text, used);
+    used = add_members(view, &view->gave_up, "gave up before", text, used);
+    text[used - 1] = 0;
+    ranks_merge(&view->scratch, &view->gave_up);
     isolate(view, text, &view->scratch);
 }
 

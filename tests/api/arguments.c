@@ -47,12 +47,30 @@ Test(arguments, rota_init) {
     cr_assert_eq(calls, 0);
     /* Options */
     rota_call call = ROTA_CALL_INIT;
-    rota_request *request = NULL;
-    call.request = &request;
-    REFUSED(rota_init(NULL, &comm, &call), ROTA_ERR_ARGUMENT, NULL, "request");
-    call = (rota_call)ROTA_CALL_INIT;
     call.timeout_ms = -5;
     REFUSED(rota_init(NULL, &comm, &call), ROTA_ERR_ARGUMENT, NULL, "timeout_ms");
+    call = (rota_call)ROTA_CALL_INIT;
+    call.done_arg = &calls;
+    REFUSED(rota_init(NULL, &comm, &call), ROTA_ERR_ARGUMENT, NULL, "request");
+    call = (rota_call)ROTA_CALL_INIT;
+    call.send_mem = &calls;
+    REFUSED(rota_init(NULL, &comm, &call), ROTA_ERR_ARGUMENT, NULL, "send_mem");
+    rota_group *group = NULL;
+    cr_assert_eq(rota_group_begin(&group), ROTA_OK);
+    call = (rota_call)ROTA_CALL_INIT;
+    call.group = group;
+    REFUSED(rota_init(NULL, &comm, &call), ROTA_ERR_ARGUMENT, NULL, "group");
+    REFUSED(rota_init_threads(1, &comm, &call), ROTA_ERR_ARGUMENT, NULL, "group");
+    cr_assert_eq(rota_group_free(group), ROTA_OK);
+    /* With a request, what is wrong here and now is told at once. */
+    rota_request *request = NULL;
+    call = (rota_call)ROTA_CALL_INIT;
+    call.request = &request;
+    config = (rota_config)ROTA_CONFIG_INIT;
+    config.nranks = 3;
+    config.rank = 4;
+    REFUSED(rota_init(&config, &comm, &call), ROTA_ERR_ARGUMENT, NULL, "rank");
+    cr_assert_null(request);
     cr_assert_eq(comm, untouched);
 }
 
@@ -299,6 +317,41 @@ Test(arguments, rota_comm_split) {
     pair_close(&pair);
 }
 
+Test(arguments, rota_comm_create_group) {
+    struct pair pair;
+    pair_open(&pair);
+    rota_comm *group = NULL, *comm = pair.comms[0];
+    const int both[] = {1, 0}, twice[] = {0, 0}, beyond[] = {0, 2}, other[] = {1};
+    REFUSED(rota_comm_create_group(NULL, both, 2, 0, NULL, &group, NULL), ROTA_ERR_ARGUMENT, NULL,
+            "comm");
+    REFUSED(rota_comm_create_group(comm, NULL, 2, 0, NULL, &group, NULL), ROTA_ERR_ARGUMENT, NULL,
+            "ranks");
+    REFUSED(rota_comm_create_group(comm, both, 2, 0, NULL, NULL, NULL), ROTA_ERR_ARGUMENT, NULL,
+            "group");
+    REFUSED(rota_comm_create_group(comm, both, 0, 0, NULL, &group, NULL), ROTA_ERR_ARGUMENT, NULL,
+            "nranks");
+    REFUSED(rota_comm_create_group(comm, both, 3, 0, NULL, &group, NULL), ROTA_ERR_ARGUMENT, NULL,
+            "nranks");
+    REFUSED(rota_comm_create_group(comm, both, 2, -1, NULL, &group, NULL), ROTA_ERR_ARGUMENT, NULL,
+            "tag");
+    REFUSED(rota_comm_create_group(comm, twice, 2, 0, NULL, &group, NULL), ROTA_ERR_ARGUMENT, NULL,
+            "twice");
+    REFUSED(rota_comm_create_group(comm, beyond, 2, 0, NULL, &group, NULL), ROTA_ERR_ARGUMENT, NULL,
+            "2");
+    REFUSED(rota_comm_create_group(comm, other, 1, 0, NULL, &group, NULL), ROTA_ERR_ARGUMENT, NULL,
+            "not in the list");
+    rota_request *request = NULL;
+    rota_call call = ROTA_CALL_INIT;
+    call.request = &request;
+    REFUSED(rota_comm_create_group(comm, both, 2, 0, NULL, &group, &call), ROTA_ERR_ARGUMENT, NULL,
+            "request");
+    cr_assert_null(group);
+    cr_assert_eq(rota_comm_create_group(comm, both, 2, 0, NULL, &group, NULL), ROTA_OK);
+    cr_assert_eq(rota_comm_destroy(group), ROTA_OK);
+    pair_works(&pair);
+    pair_close(&pair);
+}
+
 Test(arguments, rota_comm_duplicate) {
     struct pair pair;
     pair_open(&pair);
@@ -360,6 +413,25 @@ Test(arguments, rota_group_end) {
     pair_close(&pair);
 }
 
+Test(arguments, rota_group_free) {
+    struct pair pair;
+    pair_open(&pair);
+    rota_group *outer = NULL, *inner = NULL;
+    int32_t value = 0;
+    rota_call call = ROTA_CALL_INIT;
+    cr_assert_eq(rota_group_begin(&outer), ROTA_OK);
+    cr_assert_eq(rota_group_begin(&inner), ROTA_OK);
+    cr_assert_eq(rota_group_add(outer, inner), ROTA_OK);
+    call.group = inner;
+    cr_assert_eq(rota_send(&value, 1, ROTA_INT32, 1, 0, pair.comms[0], &call), ROTA_OK);
+    REFUSED(rota_group_free(outer), ROTA_ERR_STATE, NULL, "open");
+    cr_assert_eq(rota_group_free(inner), ROTA_OK);
+    cr_assert_eq(rota_group_free(outer), ROTA_OK);
+    cr_assert_eq(rota_group_free(NULL), ROTA_OK);
+    pair_works(&pair);
+    pair_close(&pair);
+}
+
 /* -- requests ---------------------------------------------------------------------------------- */
 
 /* A receive that does not end by itself. */
@@ -392,6 +464,29 @@ Test(arguments, rota_request_test) {
     cr_assert_not(done);
     end_request(&pair, request);
     cr_assert_eq(number, 5);
+    pair_close(&pair);
+}
+
+Test(arguments, rota_request_cancel) {
+    struct pair pair;
+    int32_t number = 0;
+    pair_open(&pair);
+    rota_request *request = open_request(&pair, &number), *sum = NULL;
+    REFUSED(rota_request_cancel(NULL), ROTA_ERR_ARGUMENT, NULL, "request");
+    int32_t one = 1, sums[2] = {0, 0};
+    rota_call call = ROTA_CALL_INIT;
+    call.request = &sum;
+    cr_assert_eq(rota_all_reduce(&one, &sums[0], 1, ROTA_INT32, ROTA_SUM, pair.comms[0], &call),
+                 ROTA_OK);
+    REFUSED(rota_request_cancel(sum), ROTA_ERR_UNSUPPORTED, NULL, "all_reduce");
+    cr_assert_eq(rota_all_reduce(&one, &sums[1], 1, ROTA_INT32, ROTA_SUM, pair.comms[1], NULL),
+                 ROTA_OK);
+    cr_assert_eq(rota_request_wait(sum, 0), ROTA_OK);
+    cr_assert_eq(rota_request_free(sum), ROTA_OK);
+    cr_assert_eq(rota_request_cancel(request), ROTA_OK);
+    cr_assert_eq(rota_request_wait(request, 0), ROTA_ERR_ABORTED);
+    cr_assert_eq(rota_request_free(request), ROTA_OK);
+    pair_works(&pair);
     pair_close(&pair);
 }
 

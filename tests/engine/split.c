@@ -3,7 +3,9 @@
 #include "ranks.h"
 
 #include <limits.h>
+#include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Every member of a communicator adds its rank in the world; checks sum and size. */
 static void check_members(rota_comm *comm, int world_rank, int64_t sum, int size, int place) {
@@ -140,6 +142,109 @@ static void idle_communicators_are_small(void) {
     ranks_run(4, 20000, idle_memory, NULL);
 }
 
+/* -- groups: made by their members alone ------------------------------------------------------- */
+
+/* Ranks 3 and 1 of four, in this order; 0 and 2 do nothing but call on the parent. */
+static void some_members(const struct rank *rank) {
+    static const int list[2] = {3, 1};
+    rota_comm *group = NULL, *again = NULL, *inner = NULL;
+    if (rank->rank % 2 == 1) {
+        int place = rank->rank == 3 ? 0 : 1, self = place;
+        CHECK_OK(rota_comm_create_group(rank->comm, list, 2, 0, "odd", &group, NULL));
+        CHECK_OK(rota_comm_create_group(rank->comm, list, 2, 0, NULL, &again, NULL));
+        for (int i = 0; i < 3; i++) {
+            check_members(group, rank->rank, 4, 2, place);
+            check_members(again, rank->rank, 4, 2, place);
+        }
+        int32_t mine = 10 + rank->rank, got = 0;
+        rota_request *request = NULL;
+        rota_call call = ROTA_CALL_INIT;
+        call.request = &request;
+        CHECK_OK(rota_recv(&got, 1, ROTA_INT32, 1 - place, 4, group, NULL, &call));
+        CHECK_OK(rota_send(&mine, 1, ROTA_INT32, 1 - place, 4, group, NULL));
+        CHECK_OK(rota_request_wait(request, 0));
+        CHECK_OK(rota_request_free(request));
+        CHECK(got == 10 + (4 - rank->rank), "got %d", got);
+        /* A group of one, of a group; a split of a group. */
+        CHECK_OK(rota_comm_create_group(group, &self, 1, 7, NULL, &inner, NULL));
+        check_members(inner, rank->rank, rank->rank, 1, 0);
+        CHECK_OK(rota_comm_destroy(inner));
+        CHECK_OK(rota_comm_split(again, 0, place, NULL, &inner, NULL));
+        check_members(inner, rank->rank, 4, 2, place);
+        CHECK_OK(rota_comm_destroy(inner));
+    }
+    check_members(rank->comm, rank->rank, 6, 4, rank->rank);
+    CHECK_OK(rota_comm_destroy(group));
+    if (again != NULL)
+        check_members(again, rank->rank, 4, 2, rank->rank == 3 ? 0 : 1);
+    CHECK_OK(rota_comm_destroy(again));
+}
+
+/* Two threads of each rank make one each, with tags of their own, over and over. */
+struct maker {
+    const struct rank *rank;
+    int tag;
+};
+
+static void *make_groups(void *arg) {
+    const struct maker *maker = arg;
+    static const int list[3] = {2, 0, 1};
+    static const int place[3] = {1, 2, 0};
+    for (int i = 0; i < 20; i++) {
+        rota_comm *group = NULL;
+        CHECK_OK(
+            rota_comm_create_group(maker->rank->comm, list, 3, maker->tag, NULL, &group, NULL));
+        int64_t in = 100 * maker->tag + i, out = 0;
+        int r = -1;
+        CHECK_OK(rota_comm_rank(group, &r));
+        CHECK_OK(rota_all_reduce(&in, &out, 1, ROTA_INT64, ROTA_SUM, group, NULL));
+        CHECK(out == 3 * in && r == place[maker->rank->rank], "sum %lld, rank %d", (long long)out,
+              r);
+        CHECK_OK(rota_comm_destroy(group));
+    }
+    return NULL;
+}
+
+static void several_at_once(const struct rank *rank) {
+    struct maker makers[2] = {{rank, 1}, {rank, 2}};
+    pthread_t thread;
+    pthread_create(&thread, NULL, make_groups, &makers[1]);
+    make_groups(&makers[0]);
+    pthread_join(thread, NULL);
+}
+
+static void groups_of_members_alone(void) {
+    for (const struct way *way = ways; way->name != NULL; way++) {
+        way_take(way);
+        ranks_run(4, 20000, some_members, NULL);
+        ranks_run(3, 20000, several_at_once, NULL);
+    }
+}
+
+/* A member that does not make it is named by whoever waits for it. */
+static void one_does_not(const struct rank *rank) {
+    static const int list[2] = {0, 2};
+    rota_comm *group = NULL;
+    if (rank->rank == 0) {
+        CHECK_OK(rota_comm_create_group(rank->comm, list, 2, 0, "absent", &group, NULL));
+        CHECK_OK(rota_comm_set_timeout(group, 500));
+        CHECK_STATUS(rota_barrier(group, NULL), ROTA_ERR_TIMEOUT);
+        const rota_error *error = last_error();
+        CHECK(error->culprit_count == 1 && error->culprits[0] == 1 &&
+                  strcmp(error->comm_name, "absent") == 0,
+              "%s", error->message);
+        CHECK_OK(rota_comm_destroy(group));
+    }
+    check_members(rank->comm, rank->rank, 3, 3, rank->rank);
+}
+
+static void groups_with_an_absent_member(void) {
+    for (const struct way *way = ways; way->name != NULL; way++) {
+        way_take(way);
+        ranks_run(3, 20000, one_does_not, NULL);
+    }
+}
+
 int main(int argc, char **argv) {
     static const struct test_case cases[] = {
         {"C36_split", C36_split},
@@ -147,6 +252,8 @@ int main(int argc, char **argv) {
         {"C84_pairs_in_random_order", C84_pairs_in_random_order},
         {"C84_many_cycles", C84_many_cycles},
         {"idle_communicators_are_small", idle_communicators_are_small},
+        {"groups_of_members_alone", groups_of_members_alone},
+        {"groups_with_an_absent_member", groups_with_an_absent_member},
         {NULL, NULL}};
     return cases_main(cases, argc, argv);
 }

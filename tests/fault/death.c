@@ -343,6 +343,76 @@ static void C55_absent_rank_every_algorithm(void) {
                 absent_rank(transports[t], rota_algorithm_name(a));
 }
 
+/* -- an isolated rank -------------------------------------------------------------------------- */
+
+enum { STOPPED = 1, DONE = 2 };
+
+/* Rank 0 waits for ranks that are stopped, and is isolated; they wait for it all the time, and have
+ * asked so often already that they will not ask again for seconds. */
+static rota_status wait_for_isolated(struct kit_seat *seat) {
+    const _Atomic int *state = seat->job->arg;
+    int32_t in = 1, out = 0;
+    rota_status status = rota_barrier(seat->comm, NULL);
+    kit_call_began(seat);
+    if (seat->rank != 0 || status != ROTA_OK)
+        return status != ROTA_OK
+                   ? status
+                   : rota_all_reduce(&in, &out, 1, ROTA_INT32, ROTA_SUM, seat->comm, NULL);
+    rota_call call = ROTA_CALL_INIT;
+    call.timeout_ms = 400;
+    while (atomic_load(state) != STOPPED)
+        kit_sleep_ms(5);
+    status = rota_recv(&in, 1, ROTA_INT32, 1, 0, seat->comm, NULL, &call);
+    CHECK(status == ROTA_ERR_ISOLATED, "rank 0: %s", rota_status_name(status));
+    atomic_store(&seat->outcome->values[0], 1);
+    for (int i = 0; i < 2000 && atomic_load(state) != DONE; i++)
+        kit_sleep_ms(5);
+    return ROTA_OK;
+}
+
+static void isolated_rank(const char *transport) {
+    _Atomic int *state = kit_shared(sizeof(*state));
+    struct kit_job job = {.nranks = 3,
+                          .transport = transport,
+                          .body = wait_for_isolated,
+                          .arg = state,
+                          .timeout_ms = 60000};
+    int failed = kit_failures();
+    kit_job_start(&job);
+    wait_for_start(&job);
+    kit_sleep_ms(1500);
+    for (int r = 1; r < 3; r++)
+        kill(job.outcomes[r].pid, SIGSTOP);
+    atomic_store(state, STOPPED);
+    for (int i = 0; i < 1000 && atomic_load(&job.outcomes[0].values[0]) == 0; i++)
+        kit_sleep_ms(5);
+    int64_t since = kit_now_ms();
+    for (int r = 1; r < 3; r++)
+        kill(job.outcomes[r].pid, SIGCONT);
+    for (int r = 1; r < 3; r++)
+        for (int i = 0; i < 1000 && atomic_load(&job.outcomes[r].stage) < 3; i++)
+            kit_sleep_ms(5);
+    atomic_store(state, DONE);
+    kit_job_wait(&job, 20000);
+    for (int r = 1; r < 3; r++) {
+        const struct kit_outcome *outcome = &job.outcomes[r];
+        CHECK(outcome->body == ROTA_ERR_PEER && outcome->ended_ms - since < 3000,
+              "%s: rank %d: %s after %lld ms", transport, r, rota_status_name(outcome->body),
+              (long long)(outcome->ended_ms - since));
+        CHECK(names(&outcome->error, 0) && !names_others(&outcome->error, 0) &&
+                  strstr(outcome->error.message, "isolated") != NULL,
+              "%s: rank %d: %s", transport, r, outcome->error.message);
+    }
+    if (kit_failures() > failed)
+        kit_tell(&job);
+    kit_job_end(&job);
+}
+
+static void isolated_rank_is_named(void) {
+    for (int t = 0; t < 2; t++)
+        isolated_rank(transports[t]);
+}
+
 /* -- C91 --------------------------------------------------------------------------------------- */
 
 /* Ranks 0 and 1 send to rank 2, which is killed meanwhile, or before. */
@@ -393,6 +463,7 @@ int main(int argc, char **argv) {
         {"C50_destroy_in_any_order", C50_destroy_in_any_order, 60},
         {"C55_absent_rank", C55_absent_rank, 60},
         {"C55_absent_rank_every_algorithm", C55_absent_rank_every_algorithm, 300},
+        {"isolated_rank_is_named", isolated_rank_is_named, 60},
         {"C91_no_broken_pipe", C91_no_broken_pipe, 120},
         {NULL, NULL, 0},
     };

@@ -21,14 +21,15 @@ import tempfile
 # Folder of a layer: the folders whose exported headers it may include.
 SRC = "src/"
 BELOW_TRANSPORTS = ["transports", "src/base", "src/net", "src/memory", "src/reduce"]
-BELOW_ENGINE = BELOW_TRANSPORTS + ["src/schedule", "src/topology", "src/bootstrap",
-                                    "src/liveness", "algorithms"]
+BELOW_ENGINE = BELOW_TRANSPORTS + ["src/schedule", "src/topology", "src/recording",
+                                    "src/bootstrap", "src/liveness", "algorithms"]
 RULES = {
     "src/base": [],
     "src/net": ["src/base"],
     "src/reduce": ["src/base"],
     "src/schedule": ["src/base"],
     "src/topology": ["src/base"],
+    "src/recording": ["src/schedule", "src/base"],
     "src/memory": ["src/reduce", "src/base"],
     "src/bootstrap": ["src/net", "src/base"],
     "src/liveness": ["src/bootstrap", "src/net", "src/base"],

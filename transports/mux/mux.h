@@ -415,6 +415,8 @@ void mux_expect(struct transport *transport, struct transport_stream *stream, si
 enum transport_result mux_post_recv(struct transport *transport, struct transport_stream *stream,
                                     size_t length, const struct transport_piece *pieces,
                                     int npieces, struct transport_ticket *ticket);
+bool mux_withdraw(struct transport *transport, struct transport_stream *stream,
+                  struct transport_ticket *ticket);
 enum transport_result mux_peek(struct transport *transport, struct transport_stream *stream,
                                struct transport_arrival *arrival);
 void mux_release(struct transport *transport, struct transport_stream *stream,

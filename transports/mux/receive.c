@@ -158,6 +158,20 @@ enum transport_result mux_post_recv(struct transport *transport, struct transpor
     return TRANSPORT_OK;
 }
 
+bool mux_withdraw(struct transport *transport, struct transport_stream *stream,
+                  struct transport_ticket *ticket) {
+    struct mux_post *post = TAILQ_LAST(&stream->posts, mux_posts);
+    (void)transport;
+    if (post == NULL || post->ticket != ticket || post->dropped)
+        return ticket == NULL; /* it is coming; into memory of ours unless it was posted */
+    if (post->placed)
+        return false; /* the peer may be writing there */
+    post->posted = false;
+    post->ticket = NULL;
+    post->length = 0;
+    return true;
+}
+
 enum transport_result mux_peek(struct transport *transport, struct transport_stream *stream,
                                struct transport_arrival *arrival) {
     (void)transport;

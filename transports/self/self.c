@@ -386,6 +386,20 @@ static enum transport_result self_post_recv(struct transport *transport,
     return TRANSPORT_OK;
 }
 
+static bool self_withdraw(struct transport *transport, struct transport_stream *stream,
+                          struct transport_ticket *ticket) {
+    struct self_announcement *announced;
+    (void)transport;
+    TAILQ_FOREACH(announced, &stream->announcements, link) {
+        if (!announced->posted || announced->ticket != ticket)
+            continue;
+        announced->posted = false;
+        announced->ticket = NULL;
+        return true;
+    }
+    return ticket == NULL; /* an expectation has no memory; else it is being matched now */
+}
+
 /* Lays the payload of a message of many pieces out in one. */
 static bool gather(struct self_message *message) {
     char *own = malloc(message->header.length ? message->header.length : 1);
@@ -508,6 +522,7 @@ const struct transport_ops transport_self = {
     .post_send = self_post_send,
     .expect = self_expect,
     .post_recv = self_post_recv,
+    .withdraw = self_withdraw,
     .peek = self_peek,
     .release = self_release,
     .pending = self_pending,

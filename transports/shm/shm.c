@@ -171,6 +171,12 @@ static enum transport_result shm_post_recv(struct transport *transport,
     return TRANSPORT_UNSUPPORTED;
 }
 
+static bool shm_withdraw(struct transport *transport, struct transport_stream *stream,
+                         struct transport_ticket *ticket) {
+    (void)transport, (void)stream;
+    return ticket == NULL; /* nothing was posted; a message of any length may come */
+}
+
 static void *shm_allocate(struct transport *transport, size_t bytes) {
     return shm_heap_allocate(&shm_of(transport)->heap, bytes);
 }
@@ -202,6 +208,7 @@ const struct transport_ops transport_shm = {
     .post_send = shm_post_send,
     .expect = shm_expect,
     .post_recv = shm_post_recv,
+    .withdraw = shm_withdraw,
     .peek = shm_peek,
     .release = shm_release,
     .pending = shm_pending,

@@ -262,6 +262,7 @@ const struct transport_ops transport_tcp = {
     .post_send = mux_post_send,
     .expect = mux_expect,
     .post_recv = mux_post_recv,
+    .withdraw = mux_withdraw,
     .peek = mux_peek,
     .release = mux_release,
     .pending = mux_pending,

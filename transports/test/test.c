@@ -507,6 +507,26 @@ static enum transport_result test_post_recv(struct transport *transport,
                                               ticket ? &ticket->below : NULL));
 }
 
+static bool test_withdraw(struct transport *transport, struct transport_stream *stream,
+                          struct transport_ticket *user) {
+    struct test_transport *test = test_of(transport);
+    struct test_ticket *ticket = NULL;
+    if (user != NULL)
+        TAILQ_FOREACH(ticket, &stream->tickets, link)
+    if (ticket->user == user)
+        break;
+    if (user != NULL && ticket == NULL)
+        return false; /* the news of it is on its way */
+    if (!test->below->ops->withdraw(test->below, stream->below,
+                                    ticket != NULL ? &ticket->below : NULL))
+        return false;
+    if (ticket != NULL) {
+        TAILQ_REMOVE(&stream->tickets, ticket, link);
+        free(ticket);
+    }
+    return true;
+}
+
 static enum transport_result test_peek(struct transport *transport, struct transport_stream *stream,
                                        struct transport_arrival *arrival) {
     struct test_transport *test = test_of(transport);
@@ -586,6 +606,7 @@ const struct transport_ops transport_test = {
     .post_send = test_post_send,
     .expect = test_expect,
     .post_recv = test_post_recv,
+    .withdraw = test_withdraw,
     .peek = test_peek,
     .release = test_release,
     .pending = test_pending,

@@ -292,7 +292,7 @@ Test(frames, bad_frames_close_the_connection_and_prove_nothing, .timeout = 60) {
     struct wire_header view = {.magic = WIRE_MAGIC, .type = WIRE_VIEW, .bytes = 0};
     cr_assert(is_closed_after(fd, &view, sizeof view)); /* sound outside alone */
     close(fd);
-    liveness_suspect(liveness, 7, LIVENESS_EXITED, 0, "no such rank");
+    liveness_suspect(liveness, 7, LIVENESS_SILENT, 0, "no such rank");
     liveness_watch(liveness, -1);
     liveness_send(liveness, 0, "to oneself", 10);
     usleep(50000);

@@ -38,7 +38,7 @@ struct recorder *folder_recorder(unsigned char job, int rank, int nranks) {
     struct recorder_owner owner = {.rank = rank, .nranks = nranks, .host = "here"};
     memset(owner.job, job, sizeof(owner.job));
     cr_assert_eq(settings_load(&settings), ROTA_OK);
-    cr_assert_eq(recorder_open_as(settings, &owner, &recorder), ROTA_OK);
+    cr_assert_eq(recorder_open(settings, &owner, &recorder), ROTA_OK);
     settings_free(settings);
     return recorder;
 }

@@ -3,8 +3,8 @@
 #define TESTS_RECORDER_FOLDER_H
 
 #include "base/settings.h"
-#include "engine/recorder.h"
-#include "engine/recorder_file.h"
+#include "recording/recorder.h"
+#include "recording/recorder_file.h"
 #include <criterion/criterion.h>
 
 /* A new folder under /tmp, named by ROTA_RECORD_DIR from now on. */

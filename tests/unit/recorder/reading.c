@@ -1,7 +1,7 @@
 /* Files as readers find them: of killed ranks, cut off, overwritten, of somebody else's making. */
 #include "folder.h"
 
-#include "engine/recording.h"
+#include "recording/reader.h"
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* The recorder under threads, for ThreadSanitizer: one that calls, as collectives do, one that
  * asks, as the control thread does, one that makes and drops communicators, and forks in between.
  */
-#include "engine/recorder.h"
+#include "recording/recorder.h"
 
 #include "base/settings.h"
 #include <pthread.h>
@@ -78,7 +78,7 @@ int main(void) {
     struct recorder_owner owner = {.nranks = 2, .host = "here"};
     if (mkdtemp(folder) == NULL || setenv("ROTA_RECORD_DIR", folder, 1) != 0 ||
         settings_load(&settings) != ROTA_OK ||
-        recorder_open_as(settings, &owner, &recorder) != ROTA_OK || recorder_path(recorder)[0] == 0)
+        recorder_open(settings, &owner, &recorder) != ROTA_OK || recorder_path(recorder)[0] == 0)
         return 1;
     page = recorder_page(recorder, RECORD_PAGE_COLLECTIVES, 0, 0, "world", 0, 2, NULL);
     pthread_t threads[3];

@@ -1,10 +1,10 @@
 /* Reading recordings. Files may be of another user's making, cut off, or written at this moment:
  * they are read, never mapped, twice each, and a line counts only when both readings agree. All
  * numbers are checked before they are used, all text before it is shown. */
-#include "engine/recording.h"
+#include "recording/reader.h"
 
 #include "base/error.h"
-#include "engine/recorder_file.h"
+#include "recording/recorder_file.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -10,10 +10,10 @@
  * is reserved, and file pages are mapped into it as they are needed.
  *
  * Where the file cannot be written the pages lie in anonymous memory and all else is the same. */
-#ifndef ENGINE_RECORDER_H
-#define ENGINE_RECORDER_H
+#ifndef RECORDING_RECORDER_H
+#define RECORDING_RECORDER_H
 
-#include "engine/record_format.h"
+#include "recording/format.h"
 #include <rota/types.h>
 #include <stdbool.h>
 #if defined(__x86_64__)
@@ -33,10 +33,8 @@ struct recorder_owner {
 /* `directory`: the setting ROTA_RECORD_DIR; the file is DIRECTORY/JOB/rank-N.rota. Never fails for
  * want of a place to write: then it is anonymous memory, and one line is logged at info. With
  * ROTA_RECORD=off *recorder is NULL, which all functions below take. Errors: ROTA_ERR_MEMORY. */
-struct job;
-rota_status recorder_open(const struct job *job, struct recorder **recorder);
-rota_status recorder_open_as(const struct settings *settings, const struct recorder_owner *owner,
-                             struct recorder **recorder);
+rota_status recorder_open(const struct settings *settings, const struct recorder_owner *owner,
+                          struct recorder **recorder);
 /* The job has met: rota_init is over for this rank. */
 void recorder_joined(struct recorder *recorder);
 /* `clean`: nothing has failed (recorder_failed), so the file goes away; else it stays, and of older
@@ -57,7 +55,9 @@ void recorder_page_free(struct recorder *recorder, struct record_page *page);
 void recorder_failed(struct recorder *recorder, uint32_t comm, uint32_t generation,
                      const rota_error *error);
 bool recorder_has_failed(const struct recorder *recorder);
-/* Hash of an algorithm's or a form's name, which the file then knows. Cheap for the name of the
+/* Hash of an algorithm's name, as ranks and files tell each other of it. */
+uint32_t recorder_hash(const char *name);
+/* The same of an algorithm or a form, which the file then knows. Cheap for the name of the
  * last call (by pointer). Whoever may write the page. */
 uint32_t recorder_algorithm(struct recorder *recorder, const char *name);
 

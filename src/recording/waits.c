@@ -1,7 +1,7 @@
 /* Who waits for whom, over all communicators of a job. A wait leads from a rank that is inside a
  * call to one that has not joined it; ranks inside the same call wait for each other by turns,
  * which says nothing. So a ring of waits never ends by itself. */
-#include "engine/recording.h"
+#include "recording/reader.h"
 
 #include "base/error.h"
 #include <stdlib.h>

@@ -1,14 +1,13 @@
 /* The flight recorder: pages in memory and in the file, and what is read of them while calls go
  * on. How lines are written is in the header, because the fastest calls do it. */
-#include "engine/recorder.h"
+#include "recording/recorder.h"
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/settings.h"
-#include "engine/call.h"
-#include "engine/job.h"
-#include "engine/recorder_file.h"
+#include "recording/recorder_file.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +15,8 @@
 #include <sys/mman.h>
 #include <sys/queue.h>
 #include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -229,9 +230,9 @@ static void fill_head(struct recorder *recorder, const struct recorder_owner *ow
     head->rank = owner->rank;
     head->nranks = owner->nranks;
     head->pid = recorder->pid;
-    head->pid_started = recorder_process_started(recorder->pid);
+    head->pid_started = process_started(recorder->pid);
     head->pid_namespace = recorder_pid_namespace();
-    recorder_boot_id(head->boot);
+    process_boot_id(head->boot);
     if (owner->host != NULL)
         snprintf(head->host, sizeof(head->host), "%s", owner->host);
     else if (gethostname(head->host, sizeof(head->host) - 1) != 0)
@@ -275,8 +276,8 @@ static struct recorder *make_recorder(void) {
     return recorder;
 }
 
-rota_status recorder_open_as(const struct settings *settings, const struct recorder_owner *owner,
-                             struct recorder **out) {
+rota_status recorder_open(const struct settings *settings, const struct recorder_owner *owner,
+                          struct recorder **out) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, begin_process);
     const char *way = settings_text(settings, SETTING_RECORD);
@@ -302,14 +303,6 @@ rota_status recorder_open_as(const struct settings *settings, const struct recor
     pthread_mutex_unlock(&list_lock);
     *out = recorder;
     return ROTA_OK;
-}
-
-rota_status recorder_open(const struct job *job, struct recorder **recorder) {
-    struct recorder_owner owner = {.rank = job->rank, .nranks = job->nranks};
-    const char *host = settings_text(job->settings, SETTING_HOST_ID);
-    memcpy(owner.job, job->place.identity.job, sizeof(owner.job));
-    owner.host = host[0] != '\0' ? host : NULL;
-    return recorder_open_as(job->settings, &owner, recorder);
 }
 
 void recorder_joined(struct recorder *recorder) {
@@ -466,6 +459,10 @@ static void keep_name(struct recorder *recorder, const char *name, uint32_t hash
     pthread_mutex_unlock(&recorder->lock);
 }
 
+uint32_t recorder_hash(const char *name) {
+    return XXH32(name, strlen(name), 0) | 1;
+}
+
 uint32_t recorder_algorithm(struct recorder *recorder, const char *name) {
     if (recorder == NULL || name == NULL)
         return 0;
@@ -475,7 +472,7 @@ uint32_t recorder_algorithm(struct recorder *recorder, const char *name) {
     const char *there = atomic_load_explicit(&known->name, memory_order_acquire);
     if (there == name)
         return known->hash;
-    uint32_t hash = call_algorithm_hash(name);
+    uint32_t hash = recorder_hash(name);
     keep_name(recorder, name, hash);
     if (there == NULL) {
         pthread_mutex_lock(&recorder->lock);

@@ -1,8 +1,8 @@
 /* Where recordings lie: the folder of a job, a rank's file in it, and which old folders go. */
-#ifndef ENGINE_RECORDER_FILE_H
-#define ENGINE_RECORDER_FILE_H
+#ifndef RECORDING_RECORDER_FILE_H
+#define RECORDING_RECORDER_FILE_H
 
-#include "engine/record_format.h"
+#include "recording/format.h"
 #include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -38,11 +38,8 @@ void recorder_file_prune(const struct recorder_file *file, int keep);
 
 /* The default folder of all jobs of this user, whether it exists or not. */
 void recorder_file_default_root(char root[PATH_MAX]);
-/* Clock ticks from boot to the start of a process, 0 when there is no such process. */
-uint64_t recorder_process_started(pid_t pid);
-/* Inode of this process's PID namespace, 0 unknown; the machine's boot id. */
+/* Inode of this process's PID namespace, 0 unknown. */
 uint64_t recorder_pid_namespace(void);
-void recorder_boot_id(char id[40]);
 /* Whether the process of a recording lives: 1, 0, or -1 when that cannot be told from here. */
 int recorder_process_lives(const struct record_head *head);
 

@@ -1,8 +1,9 @@
 /* The folders and files of recordings. /tmp is anybody's: so folders are opened one by one without
  * following links, must be this user's and closed to others, and all else is named relative to
  * their descriptors. Nothing here is needed for the job to run: what fails says why, once. */
-#include "engine/recorder_file.h"
+#include "recording/recorder_file.h"
 
+#include "base/process.h"
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -35,49 +36,19 @@ static int refuse(char *why, size_t size, const char *format, ...) {
 /* -- processes ----------------------------------------------------------------------------------
  */
 
-static ssize_t read_text(const char *path, char *text, size_t size) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -1;
-    ssize_t got;
-    do
-        got = read(fd, text, size - 1);
-    while (got < 0 && errno == EINTR);
-    close(fd);
-    text[got > 0 ? got : 0] = '\0';
-    return got;
-}
-
-uint64_t recorder_process_started(pid_t pid) {
-    char path[64], text[1024];
-    snprintf(path, sizeof(path), "/proc/%lld/stat", (long long)pid);
-    if (read_text(path, text, sizeof(text)) <= 0)
-        return 0;
-    const char *at = strrchr(text, ')'); /* the name before it may hold anything */
-    for (int field = 2; at != NULL && field < 22; field++)
-        at = strchr(at + 1, ' ');
-    return at != NULL ? strtoull(at + 1, NULL, 10) : 0;
-}
-
 uint64_t recorder_pid_namespace(void) {
     struct stat status;
     return stat("/proc/self/ns/pid", &status) == 0 ? (uint64_t)status.st_ino : 0;
 }
 
-void recorder_boot_id(char id[40]) {
-    id[0] = '\0';
-    if (read_text("/proc/sys/kernel/random/boot_id", id, 40) > 0)
-        id[strcspn(id, "\n")] = '\0';
-}
-
 int recorder_process_lives(const struct record_head *head) {
     char boot[40];
-    recorder_boot_id(boot);
+    process_boot_id(boot);
     if (head->boot[0] == '\0' || strncmp(boot, head->boot, sizeof(boot)) != 0 ||
         head->pid_namespace == 0 || head->pid_namespace != recorder_pid_namespace() ||
         head->pid <= 0 || head->pid > INT_MAX)
         return -1;
-    uint64_t started = recorder_process_started((pid_t)head->pid);
+    uint64_t started = process_started((pid_t)head->pid);
     if (started == 0) /* /proc may hide others' processes */
         return kill((pid_t)head->pid, 0) == 0 || errno == EPERM ? -1 : 0;
     return started == head->pid_started;

@@ -1,6 +1,6 @@
 /* What all ranks together say of each communicator: the first call on which they differ, or the
  * call that runs and who has not begun it; and who comes late. */
-#include "engine/recording.h"
+#include "recording/reader.h"
 
 #include "base/error.h"
 #include "schedule/schedule.h"

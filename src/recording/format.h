@@ -1,7 +1,7 @@
 /* The file of a recording: one per rank, pages of 4 KiB in the byte order of the machine. Page 0 is
  * the head; each of the others belongs to a communicator. Readers trust nothing of it. */
-#ifndef ENGINE_RECORD_FORMAT_H
-#define ENGINE_RECORD_FORMAT_H
+#ifndef RECORDING_FORMAT_H
+#define RECORDING_FORMAT_H
 
 #include <rota/status.h>
 #include <stdatomic.h>

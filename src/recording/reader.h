@@ -1,8 +1,8 @@
 /* Recordings as they are read: all files of a job, checked and merged. */
-#ifndef ENGINE_RECORDING_H
-#define ENGINE_RECORDING_H
+#ifndef RECORDING_READER_H
+#define RECORDING_READER_H
 
-#include "engine/record_format.h"
+#include "recording/format.h"
 #include <limits.h>
 #include <rota/recording.h>
 #include <stdbool.h>
