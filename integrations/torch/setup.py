@@ -18,7 +18,7 @@ class BuildWithCMake(build_ext):
         build = Path(os.environ.get("ROTA_TORCH_BUILD", self.build_temp)).resolve()
         subprocess.check_call([
             "cmake", "-S", str(HERE), "-B", str(build),
-            "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+            "-DCMAKE_BUILD_TYPE=Release",
             "-DROTA_TORCH_INCLUDES=" + ";".join(cpp_extension.include_paths()),
             "-DROTA_TORCH_LIBRARIES=" + ";".join(cpp_extension.library_paths()),
             "-DROTA_PYTHON_INCLUDES=" + sysconfig.get_paths()["include"],

@@ -1,6 +1,8 @@
 // The c10d backend: each operation of torch becomes one call, or one group of calls, of rota.
 #pragma once
 
+#include "dense.h"
+#include "elements.h"
 #include "group.h"
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -129,25 +131,60 @@ class RotaBackend : public c10d::Backend {
 };
 
 // Runs calls as one group: each is begun by `each(i, call)` with the call's options. Within a group
-// of the caller's they join that.
-template <class Each> rota_status as_group(size_t count, const rota_call &call, Each &&each) {
-    rota_group *group = call.group;
-    if (group == nullptr) {
-        rota_status status = rota_group_begin(&group);
-        if (status != ROTA_OK)
-            return status;
-    }
+// of the caller's they join that; one call alone needs none.
+template <class Each>
+rota_status as_group(size_t count, rota_comm *comm, const rota_call &call, Each &&each) {
+    if (count == 1)
+        return each(0, call);
     rota_call one = ROTA_CALL_INIT;
     one.timeout_ms = call.timeout_ms;
-    one.group = group;
+    one.group = call.group;
     rota_status status = ROTA_OK;
-    for (size_t i = 0; i < count && status == ROTA_OK; i++)
-        status = each(i, one);
-    if (call.group != nullptr)
+    if (one.group == nullptr)
+        status = rota_group_begin(&one.group);
+    try {
+        for (size_t i = 0; i < count && status == ROTA_OK; i++)
+            status = each(i, one);
+    } catch (...) { // an operator that the type does not have
+        if (call.group == nullptr)
+            give_up(one.group, comm);
+        throw;
+    }
+    if (call.group != nullptr || one.group == nullptr)
         return status;
     rota_call whole = call;
     whole.timeout_ms = 0;
-    return rota_group_end(group, &whole);
+    return rota_group_end(one.group, &whole);
+}
+
+// Memory of one call of an operation: what it reads and writes, and the elements of each rank where
+// those may differ.
+struct Piece {
+    at::Tensor from, to;
+    std::vector<size_t> counts;
+};
+
+// Runs the operation as one group of calls, each of them begun by `begin(piece, comm, call)`.
+template <class Begin>
+WorkPointer run_each(Group &group, Operation what, const std::vector<Piece> &pieces,
+                     Begin &&begin) {
+    return group.run(std::move(what), [&](rota_comm *comm, const rota_call &call, RotaWork &) {
+        return as_group(pieces.size(), comm, call, [&](size_t i, const rota_call &one) {
+            return begin(pieces[i], comm, one);
+        });
+    });
+}
+
+// The same with the operator that is for the elements: `begin(piece, op, comm, call)`.
+template <class Begin>
+WorkPointer reduce_each(Group &group, Operation what, const std::vector<Piece> &pieces,
+                        const c10d::ReduceOp &op, Begin &&begin) {
+    return group.run(std::move(what), [&](rota_comm *comm, const rota_call &call, RotaWork &work) {
+        Operators operators(op, comm, call.group != nullptr ? &work.recorded : nullptr);
+        return as_group(pieces.size(), comm, call, [&](size_t i, const rota_call &one) {
+            return begin(pieces[i], operators.for_elements(pieces[i].from), comm, one);
+        });
+    });
 }
 
 } // namespace rota_torch

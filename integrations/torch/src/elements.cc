@@ -1,4 +1,4 @@
-// Types, operators, dense memory.
+// Types and operators.
 #include "elements.h"
 
 #include "failure.h"
@@ -119,117 +119,31 @@ static rota_op pre_mul_sum(const c10d::ReduceOp &op, const at::Tensor &tensor, r
     return made;
 }
 
-rota_op operator_of(const c10d::ReduceOp &op, const at::Tensor &tensor, rota_comm *comm) {
-    if (op.op_ == c10d::ReduceOp::PREMUL_SUM)
-        return pre_mul_sum(op, tensor, comm);
+rota_op Operators::for_elements(const at::Tensor &tensor) {
+    if (op_.op_ == c10d::ReduceOp::PREMUL_SUM) {
+        made_.push_back(pre_mul_sum(op_, tensor, comm_));
+        return made_.back();
+    }
     rota_op found =
-        tensor.scalar_type() == at::kBool ? bool_operator(op.op_) : plain_operator(op.op_);
+        tensor.scalar_type() == at::kBool ? bool_operator(op_.op_) : plain_operator(op_.op_);
     rota_dtype type = reduced_type(tensor);
     if (found < ROTA_OP_COUNT && rota_op_accepts(found, type))
         return found;
-    const char *name = rota_op_name(plain_operator(op.op_));
+    const char *name = rota_op_name(plain_operator(op_.op_));
     TORCH_CHECK(false, "Cannot use ReduceOp ", name != nullptr ? name : "(unknown)", " with ",
                 tensor.scalar_type());
 }
 
-void free_operator(rota_op op, rota_comm *comm) {
-    if (op >= ROTA_OP_COUNT)
+Operators::~Operators() {
+    if (recorded_ != nullptr)
+        recorded_->insert(recorded_->end(), made_.begin(), made_.end());
+    else
+        free_operators(made_, comm_);
+}
+
+void free_operators(const std::vector<rota_op> &operators, rota_comm *comm) {
+    for (rota_op op : operators)
         (void)rota_op_free(op, comm); // its communicator may be gone, and it with that
-}
-
-void check_tensor(const at::Tensor &tensor, const char *operation) {
-    TORCH_CHECK_VALUE(tensor.defined(), "rota ", operation, ": undefined tensor");
-    TORCH_CHECK_VALUE(tensor.device().is_cpu(), "rota ", operation,
-                      ": tensors of the CPU are needed, not of ", tensor.device());
-    TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, "rota ", operation,
-                      ": dense tensors are needed, not ", tensor.layout());
-}
-
-void check_tensors(const std::vector<at::Tensor> &tensors, const char *operation, bool same_size) {
-    TORCH_CHECK_VALUE(!tensors.empty(), "rota ", operation, ": requires non-empty tensor list");
-    for (const at::Tensor &tensor : tensors) {
-        check_tensor(tensor, operation);
-        TORCH_CHECK_VALUE(tensor.scalar_type() == tensors[0].scalar_type(), "rota ", operation,
-                          ": tensors must all be of one type, found ", tensors[0].scalar_type(),
-                          " and ", tensor.scalar_type());
-        TORCH_CHECK_VALUE(!same_size || tensor.numel() == tensors[0].numel(), "rota ", operation,
-                          ": tensors must all have the same size, found ", tensors[0].numel(),
-                          " and ", tensor.numel(), " elements");
-    }
-}
-
-bool is_plain(const at::Tensor &tensor) {
-    size_t alignment = std::min<size_t>(tensor.element_size(), alignof(double));
-    return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg() &&
-           reinterpret_cast<uintptr_t>(tensor.data_ptr()) % alignment == 0;
-}
-
-static at::Tensor like(const at::Tensor &tensor) {
-    return at::empty(tensor.sizes(), at::TensorOptions().dtype(tensor.dtype()));
-}
-
-at::Tensor plain_input(const at::Tensor &tensor) {
-    return is_plain(tensor) ? tensor : like(tensor).copy_(tensor.detach());
-}
-
-Result plain_result(const at::Tensor &tensor, bool with_contents) {
-    if (is_plain(tensor))
-        return {tensor, nullptr};
-    at::Tensor memory = like(tensor);
-    if (with_contents)
-        memory.copy_(tensor.detach());
-    return {memory, [memory, target = tensor.detach()] { target.copy_(memory); }};
-}
-
-// Whether each begins where the one before ends, in one storage.
-static bool in_a_row(const std::vector<at::Tensor> &tensors) {
-    const char *next = nullptr;
-    for (const at::Tensor &tensor : tensors) {
-        if (!is_plain(tensor) || !tensor.storage().is_alias_of(tensors[0].storage()))
-            return false;
-        const char *begin = static_cast<const char *>(tensor.data_ptr());
-        if (next != nullptr && tensor.numel() > 0 && begin != next)
-            return false;
-        if (tensor.numel() > 0)
-            next = begin + tensor.nbytes();
-    }
-    return true;
-}
-
-Result packed(const std::vector<at::Tensor> &tensors, bool with_contents, bool unpacks) {
-    int64_t total = 0;
-    for (const at::Tensor &tensor : tensors)
-        total += tensor.numel();
-    const at::Tensor &first = tensors.front();
-    if (first.numel() > 0 && in_a_row(tensors))
-        return {first.detach().as_strided({total}, {1}, first.storage_offset()), nullptr};
-    at::Tensor memory = at::empty({total}, at::TensorOptions().dtype(first.dtype()));
-    std::vector<at::Tensor> pieces;
-    int64_t at = 0;
-    for (const at::Tensor &tensor : tensors) {
-        pieces.push_back(memory.narrow(0, at, tensor.numel()).view(tensor.sizes()));
-        at += tensor.numel();
-        if (with_contents)
-            pieces.back().copy_(tensor.detach());
-    }
-    if (!unpacks)
-        return {memory, nullptr};
-    std::vector<at::Tensor> targets;
-    for (const at::Tensor &tensor : tensors)
-        targets.push_back(tensor.detach());
-    return {memory, [pieces, targets] {
-                for (size_t i = 0; i < targets.size(); i++)
-                    targets[i].copy_(pieces[i]);
-            }};
-}
-
-std::function<void()> both(std::function<void()> first, std::function<void()> second) {
-    if (!first || !second)
-        return first ? first : second;
-    return [first, second] {
-        first();
-        second();
-    };
 }
 
 } // namespace rota_torch

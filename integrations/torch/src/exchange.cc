@@ -1,6 +1,5 @@
 // All-to-all, of one tensor with splits and of lists.
 #include "backend.h"
-#include "elements.h"
 
 namespace rota_torch {
 
@@ -31,6 +30,18 @@ static std::vector<size_t> block_counts(const at::Tensor &tensor,
     return counts;
 }
 
+// Whether a rank has splits is its own affair, so all of them take the form with counts: a rank
+// with even blocks may meet one with a table of equal entries.
+static WorkPointer exchange(Group &group, Operation what, const Piece &piece,
+                            const std::vector<size_t> &sent) {
+    return run_each(group, std::move(what), {piece},
+                    [&](const Piece &one, rota_comm *comm, const rota_call &call) {
+                        return rota_all_to_allv(one.from.data_ptr(), sent.data(), nullptr,
+                                                one.to.data_ptr(), one.counts.data(), nullptr,
+                                                moved_type(one.from), comm, &call);
+                    });
+}
+
 WorkPointer RotaBackend::all_to_all_single(at::Tensor &output, at::Tensor &input,
                                            std::vector<int64_t> &output_splits,
                                            std::vector<int64_t> &input_splits,
@@ -45,20 +56,8 @@ WorkPointer RotaBackend::all_to_all_single(at::Tensor &output, at::Tensor &input
     TORCH_CHECK_VALUE(!even || input.numel() == output.numel(),
                       "rota all_to_all_single: tensors are not equal in size");
     Operation what = operation(OpType::ALLTOALL_BASE, "all_to_all", "all_to_all", opts);
-    at::Tensor from = plain_input(input);
-    Result result = plain_result(output, false);
-    what.inputs = {input};
-    what.kept = {from, result.memory};
-    what.outputs = {output};
-    what.unpack = std::move(result.unpack);
-    return group_->run(std::move(what), [&](rota_comm *comm, const rota_call &call, RotaWork &) {
-        void *to = result.memory.data_ptr();
-        // Whether a rank has splits is its own affair, so all of them take the form with counts
-        // unless it cannot be told from the other: a rank with even blocks may meet one with a
-        // table of equal entries.
-        return rota_all_to_allv(from.data_ptr(), sent.data(), nullptr, to, taken.data(), nullptr,
-                                moved_type(from), comm, &call);
-    });
+    Piece piece{reads(what, input), writes(what, output), std::move(taken)};
+    return exchange(*group_, std::move(what), piece, sent);
 }
 
 WorkPointer RotaBackend::alltoall(Tensors &outputs, Tensors &inputs,
@@ -71,21 +70,8 @@ WorkPointer RotaBackend::alltoall(Tensors &outputs, Tensors &inputs,
     TORCH_CHECK_VALUE(outputs[0].scalar_type() == inputs[0].scalar_type(),
                       "rota all_to_all: tensors are not of one type");
     Operation what = operation(OpType::ALLTOALL, "all_to_all", "all_to_all", opts);
-    at::Tensor from = packed(inputs, true, false).memory;
-    Result result = packed(outputs, false, true);
-    std::vector<size_t> sent, taken;
-    for (size_t i = 0; i < n; i++) {
-        sent.push_back(static_cast<size_t>(inputs[i].numel()));
-        taken.push_back(static_cast<size_t>(outputs[i].numel()));
-    }
-    what.inputs = inputs;
-    what.kept = {from, result.memory};
-    what.outputs = outputs;
-    what.unpack = std::move(result.unpack);
-    return group_->run(std::move(what), [&](rota_comm *comm, const rota_call &call, RotaWork &) {
-        return rota_all_to_allv(from.data_ptr(), sent.data(), nullptr, result.memory.data_ptr(),
-                                taken.data(), nullptr, moved_type(from), comm, &call);
-    });
+    Piece piece{reads(what, inputs), writes(what, outputs), counts_of(outputs)};
+    return exchange(*group_, std::move(what), piece, counts_of(inputs));
 }
 
 } // namespace rota_torch

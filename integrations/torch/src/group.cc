@@ -1,6 +1,8 @@
 // Operations under way.
 #include "group.h"
 
+#include "elements.h"
+
 #include <algorithm>
 #include <iterator>
 
@@ -92,14 +94,20 @@ void Group::begin_coalescing() {
 }
 
 // A group of which a call was refused starts nothing.
+void give_up(rota_group *group, rota_comm *comm) {
+    rota_call options = ROTA_CALL_INIT;
+    options.group = group;
+    (void)rota_all_reduce(nullptr, nullptr, 1, ROTA_UINT8, ROTA_SUM, comm, &options);
+    (void)rota_group_end(group, nullptr);
+}
+
 void Group::abandon_coalescing() {
     coalesces_.store(false, std::memory_order_release);
     std::unique_ptr<Coalescing> left = std::move(coalescing_);
-    rota_call options = ROTA_CALL_INIT;
-    options.group = left->group;
     auto comm = communicator();
-    (void)rota_all_reduce(nullptr, nullptr, 1, ROTA_UINT8, ROTA_SUM, comm->get(), &options);
-    (void)rota_group_end(left->group, nullptr);
+    give_up(left->group, comm->get());
+    if (left->work)
+        free_operators(left->work->recorded, comm->get());
 }
 
 // All operations of the block share one work, which is made when it ends; until then they get one
@@ -117,12 +125,7 @@ c10::intrusive_ptr<RotaWork> Group::record(Coalescing &into, Operation operation
     std::move(operation.kept.begin(), operation.kept.end(), std::back_inserter(whole.kept));
     std::move(operation.outputs.begin(), operation.outputs.end(),
               std::back_inserter(whole.outputs));
-    if (operation.unpack)
-        whole.unpack = [first = std::move(whole.unpack), second = std::move(operation.unpack)] {
-            if (first)
-                first();
-            second();
-        };
+    std::move(operation.unpack.begin(), operation.unpack.end(), std::back_inserter(whole.unpack));
     return into.work;
 }
 
@@ -138,6 +141,7 @@ c10::intrusive_ptr<RotaWork> Group::end_coalescing(const Operation &empty) {
         return work;
     }
     auto work = ended->work;
+    auto comm = communicator();
     rota_call options = ROTA_CALL_INIT;
     options.request = &work->request;
     options.done = RotaWork::done;
@@ -147,6 +151,7 @@ c10::intrusive_ptr<RotaWork> Group::end_coalescing(const Operation &empty) {
     work->gathering = false;
     take_off(work);
     rota_status status = rota_group_end(ended->group, &options);
+    free_operators(work->recorded, comm->get());
     if (status != ROTA_OK)
         fail_start(*this, *work, status);
     return work;
@@ -169,22 +174,26 @@ static bool is_message(c10d::OpType type) {
            type == c10d::OpType::RECVANYSOURCE;
 }
 
+std::vector<c10::intrusive_ptr<RotaWork>> Group::flying() {
+    sweep();
+    std::lock_guard<std::mutex> lock(flying_mutex_);
+    return flying_;
+}
+
 void Group::close() {
-    std::vector<c10::intrusive_ptr<RotaWork>> left;
-    {
-        std::lock_guard<std::mutex> lock(flying_mutex_);
-        left = flying_;
-    }
-    for (const auto &work : left) // until their own deadlines
+    for (const auto &work : flying()) // until their own deadlines
         if (!is_message(work->operation.type) && work->request != nullptr)
             (void)rota_request_wait(work->request, 0);
+    bool busy = !flying().empty();
     std::shared_ptr<Communicator> comm;
     {
         std::lock_guard<std::mutex> lock(comm_mutex_);
         comm = std::move(comm_);
         comm_ = nullptr;
     }
-    if (comm && comm.use_count() > 1) // memory of tensors that are still there
+    // Memory of tensors that are still there keeps it. Without need nobody is told of an abort: the
+    // others may still be in the last operation.
+    if (comm && comm.use_count() > 1 && busy)
         (void)rota_comm_abort(comm->get());
     comm.reset(); // ends what is under way
     std::vector<std::shared_ptr<Lane>> lanes;

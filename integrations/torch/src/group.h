@@ -34,6 +34,9 @@ class Communicator {
     rota_comm *const comm_;
 };
 
+// Frees a group of calls of which none is to be started.
+void give_up(rota_group *group, rota_comm *comm);
+
 class Group : public std::enable_shared_from_this<Group> {
   public:
     Group(rota_comm *comm, Place place);
@@ -51,6 +54,8 @@ class Group : public std::enable_shared_from_this<Group> {
 
     // Lets go of operations that are over. Threads of the user only.
     void sweep();
+    // Operations that are not over.
+    std::vector<c10::intrusive_ptr<RotaWork>> flying();
     // Ends all operations with an error, from any thread.
     void abort();
     // Waits for the collectives that are under way, ends the rest, leaves.

@@ -30,7 +30,8 @@ RotaBackend::RotaBackend(rota_comm *comm, int rank, int size,
 RotaBackend::~RotaBackend() {
     bool holds = Py_IsInitialized() != 0 && PyGILState_Check() != 0;
     PyThreadState *state = holds ? PyEval_SaveThread() : nullptr;
-    group_->abort(); // who wanted its operations to end in peace has called shutdown
+    if (!group_->flying().empty())
+        group_->abort(); // who wanted its operations to end in peace has called shutdown
     group_->close();
     if (state != nullptr)
         PyEval_RestoreThread(state);

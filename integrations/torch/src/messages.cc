@@ -1,6 +1,5 @@
 // Point to point.
 #include "backend.h"
-#include "elements.h"
 
 namespace rota_torch {
 
@@ -13,16 +12,15 @@ static const at::Tensor &only(const Tensors &tensors, const char *name) {
 }
 
 WorkPointer RotaBackend::send(Tensors &tensors, int destination, int tag) {
-    at::Tensor from = plain_input(only(tensors, "send"));
+    const at::Tensor &tensor = only(tensors, "send");
     TORCH_CHECK_VALUE(tag >= 0, "rota send: tag must be nonnegative");
     Operation what = operation(OpType::SEND, "send", "send", std::chrono::milliseconds(-1), true);
-    what.inputs = tensors;
-    what.kept = {from};
+    at::Tensor from = reads(what, tensor);
     return group_->run(
         std::move(what),
         [&](rota_comm *comm, const rota_call &call, RotaWork &) {
-            return rota_send(from.data_ptr(), static_cast<size_t>(from.numel()), moved_type(from),
-                             destination, tag, comm, &call);
+            return rota_send(from.data_ptr(), count_of(from), moved_type(from), destination, tag,
+                             comm, &call);
         },
         true);
 }
@@ -32,19 +30,15 @@ WorkPointer RotaBackend::receive(at::Tensor &tensor, int source, int tag) {
     Operation what = operation(source == ROTA_ANY_SOURCE ? OpType::RECVANYSOURCE : OpType::RECV,
                                "recv", source == ROTA_ANY_SOURCE ? "recvAnySource" : "recv",
                                std::chrono::milliseconds(-1), true);
-    Result result = plain_result(tensor, false);
+    at::Tensor to = writes(what, tensor);
     what.inputs = {tensor};
-    what.kept = {result.memory};
-    what.outputs = {tensor};
     what.expected = tensor.numel();
-    what.unpack = std::move(result.unpack);
     return group_->run(
         std::move(what),
         [&](rota_comm *comm, const rota_call &call, RotaWork &work) {
             // Several receives of a coalesced block share a work: what they bring is not told.
             work.receives = call.group == nullptr;
-            return rota_recv(result.memory.data_ptr(), static_cast<size_t>(tensor.numel()),
-                             moved_type(result.memory), source, tag, comm,
+            return rota_recv(to.data_ptr(), count_of(to), moved_type(to), source, tag, comm,
                              work.receives ? &work.received : nullptr, &call);
         },
         true);

@@ -1,5 +1,6 @@
-// The Python module: one function that makes a backend.
+// The Python module: what makes a backend, and what reads the recorder.
 #include "backend.h"
+#include "recorded.h"
 
 #include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
@@ -26,5 +27,6 @@ PYBIND11_MODULE(_C, module) {
                pybind11::arg("store"), pybind11::arg("rank"), pybind11::arg("size"),
                pybind11::arg("timeout"), pybind11::arg("name"), pybind11::arg("group"),
                pybind11::arg("global_ranks"));
+    module.def("recorded", &rota_torch::recorded, pybind11::arg("folder"));
     module.attr("library_version") = rota_version();
 }

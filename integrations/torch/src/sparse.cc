@@ -1,6 +1,5 @@
 // Sparse all-reduce: everybody gathers everybody's entries and adds them up.
 #include "backend.h"
-#include "elements.h"
 
 #include <ATen/ATen.h>
 
@@ -77,24 +76,21 @@ WorkPointer RotaBackend::allreduce_sparse(Tensors &tensors, const c10d::Allreduc
     what.inputs = tensors;
     what.kept = {indices, values, all_indices, all_values};
     what.outputs = tensors;
-    what.unpack = [all_indices, all_values, target = tensors[0]]() mutable {
+    what.unpack = {[all_indices, all_values, target = tensors[0]]() mutable {
         at::NoGradGuard no_grad; // and not detached: that would be a sparse tensor of its own
         at::Tensor sum =
             at::sparse_coo_tensor(all_indices.t(), all_values, target.sizes()).coalesce();
         target.copy_(sum);
-    };
-    std::vector<size_t> index_counts = times(entries, own.sparse_dim());
-    std::vector<size_t> value_counts = times(entries, width);
+    }};
+    std::vector<Piece> pieces{{indices, all_indices, times(entries, own.sparse_dim())},
+                              {values, all_values, times(entries, width)}};
     auto mine = static_cast<size_t>(getRank());
-    return group_->run(std::move(what), [&](rota_comm *comm, const rota_call &call, RotaWork &) {
-        return as_group(2, call, [&](size_t i, const rota_call &one) {
-            const at::Tensor &from = i == 0 ? indices : values;
-            const at::Tensor &to = i == 0 ? all_indices : all_values;
-            const std::vector<size_t> &counts = i == 0 ? index_counts : value_counts;
-            return rota_all_gatherv(from.data_ptr(), counts[mine], to.data_ptr(), counts.data(),
-                                    nullptr, moved_type(from), comm, &one);
-        });
-    });
+    return run_each(*group_, std::move(what), pieces,
+                    [&](const Piece &piece, rota_comm *comm, const rota_call &call) {
+                        return rota_all_gatherv(piece.from.data_ptr(), piece.counts[mine],
+                                                piece.to.data_ptr(), piece.counts.data(), nullptr,
+                                                moved_type(piece.from), comm, &call);
+                    });
 }
 
 } // namespace rota_torch

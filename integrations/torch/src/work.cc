@@ -52,8 +52,8 @@ std::exception_ptr RotaWork::outcome(rota_status status) {
     }
     if (status == ROTA_OK) {
         try {
-            if (operation.unpack)
-                operation.unpack();
+            for (const auto &unpack : operation.unpack)
+                unpack();
             return nullptr;
         } catch (...) {
             return std::current_exception();

@@ -23,11 +23,11 @@ struct Operation {
     const char *title = ""; // of its profiler event, without the backend's name before it
     std::chrono::milliseconds timeout{0};
     bool async = true;
-    std::vector<at::Tensor> inputs;  // the caller's, for the profiler
-    std::vector<at::Tensor> kept;    // buffers that the call uses
-    std::vector<at::Tensor> outputs; // the value of its future
-    std::function<void()> unpack;    // copies results to where they belong; may be empty
-    int64_t expected = -1;           // elements that a receive must bring
+    std::vector<at::Tensor> inputs;            // the caller's, for the profiler
+    std::vector<at::Tensor> kept;              // buffers that the call uses
+    std::vector<at::Tensor> outputs;           // the value of its future
+    std::vector<std::function<void()>> unpack; // copy results to where they belong
+    int64_t expected = -1;                     // elements that a receive must bring
 };
 
 // Design note. An operation that runs in the background belongs to three: the user, who may drop
@@ -73,8 +73,9 @@ class RotaWork : public c10d::Work {
     Operation operation;
     rota_request *request = nullptr;
     rota_recv_info received = ROTA_RECV_INFO_INIT;
-    bool receives = false;  // `received` is filled
-    bool gathering = false; // stands for a coalesced group that has not been started
+    bool receives = false;         // `received` is filled
+    bool gathering = false;        // stands for a coalesced group that has not been started
+    std::vector<rota_op> recorded; // operators to be freed once it has
 
   private:
     void complete(std::exception_ptr error);

@@ -3,6 +3,8 @@
 `torch.distributed.init_process_group("rota")` finds it without an import. `register` puts it under
 another name, for programs that insist on one.
 """
+import os
+import re
 import weakref
 
 import torch  # the libraries of torch must be there before the module that needs them
@@ -13,13 +15,16 @@ from . import _C
 
 library_version = _C.library_version
 
-
 _made = weakref.WeakSet()
 
 
 def _create(name, options, backend_options):
     if backend_options is not None:
         raise ValueError("rota takes no pg_options; its settings are ROTA_* variables")
+    # DDP's buckets in memory that peers read in place, unless the user says otherwise. Where there
+    # are devices the variable would speak for their backend too.
+    if not torch.accelerator.is_available():
+        os.environ.setdefault("DDP_DISABLE_COMM_MEM", "0")
     made = _C.create(options.store, options.group_rank, options.group_size, options.timeout,
                      name, options.group_id, list(options.global_ranks_in_group))
     _made.add(made)
@@ -52,3 +57,19 @@ def register(name="rota"):
     dist.Backend.register_backend(
         name, lambda options, backend_options: _create(name, options, backend_options),
         extended_api=True, devices=["cpu"])
+
+
+def recorded():
+    """What the flight recorder has of this process: for each group that has been used a dictionary
+
+        group, rank, ranks   torch's name of it, this process's rank in it, its size
+        messages             False: of its collectives; True: of its sends and receives
+        calls                how many there were so far
+        last                 the last of them (62 at most), oldest first, as dictionaries: sequence,
+                             kind, dtype, op, count, root or peer and tag, running, status, algorithm
+
+    Empty where recordings are not files (ROTA_RECORD). `rota doctor` merges those of all ranks."""
+    with open("/proc/self/maps") as maps:
+        paths = set(re.findall(r"(/.*)/rank-\d+\.rota$", maps.read(), re.MULTILINE))
+    return [page for folder in sorted(paths) if os.path.isdir(folder)
+            for page in _C.recorded(folder)]
