@@ -11,6 +11,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _coalescing_manager
 
+import rota.torch
+
 torch.set_num_threads(1)
 
 
@@ -230,6 +232,60 @@ def test_memory_that_peers_read():
     equal(data, torch.full((1 << 20,), float(sum(range(1, size + 1)))))
 
 
+def heap_ranges():
+    with open("/proc/self/maps") as maps:
+        spans = [line.split()[0].split("-") for line in maps if "memfd:rota-heap" in line
+                 and line.split()[1].startswith("rw")]
+    return [(int(first, 16), int(last, 16)) for first, last in spans]
+
+
+def test_buckets_of_ddp_are_read_in_place():
+    heap = heap_ranges()
+    if not heap:
+        return  # no shared memory
+    spots = []
+
+    def hook(_, bucket):
+        spots.append(bucket.buffer().data_ptr())
+        work = dist.all_reduce(bucket.buffer(), dist.ReduceOp.AVG, async_op=True)
+        return work.get_future().then(lambda future: future.value()[0])
+
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(512, 512))
+    model.register_comm_hook(None, hook)
+    for _ in range(3):  # buckets are made again after the first step
+        model.zero_grad()
+        model(torch.full((2, 512), rank + 1.0)).sum().backward()
+    assert len(spots) >= 3 and all(any(a <= s < b for a, b in heap) for s in spots), (spots, heap)
+    equal(model.module.weight.grad, torch.full((512, 512), float(size + 1)))
+
+
+def test_reduction_with_a_factor_while_coalescing():
+    data = [torch.full((3,), rank + 1.0) for _ in range(2)]
+    with _coalescing_manager(device=torch.device("cpu")):
+        for tensor in data:
+            dist.all_reduce(tensor, dist._make_nccl_premul_sum(2.0))
+    for tensor in data:
+        equal(tensor, torch.full((3,), float(size * (size + 1))))
+    raises("Cannot use ReduceOp", lambda: dist.all_reduce_coalesced(
+        [torch.ones(2), torch.ones(2)], dist.ReduceOp.BAND))
+    dist.barrier()  # the group goes on
+
+
+def test_the_end_while_tensors_live():
+    """Memory of a group stays for its tensors, and its end disturbs nobody's last operation."""
+    kept = []
+    for i in range(10):
+        group = dist.new_group(list(range(size)))
+        backend = group._get_backend(torch.device("cpu"))
+        data = backend.allocate_tensor(1000, dtype=torch.float, device=torch.device("cpu"))
+        data.fill_(i)
+        dist.all_reduce(data, group=group)
+        dist.destroy_process_group(group)
+        kept.append(data)
+    for i, data in enumerate(kept):
+        equal(data, torch.full((1000,), float(i * size)))
+
+
 # -- these end the group, so each has a job of its own ---------------------------------------------
 
 def test_alone_timeout():
@@ -253,11 +309,21 @@ def test_alone_abort():
 
 
 def test_alone_death():
-    dist.all_reduce(torch.ones(1))
-    if rank == size - 1:
-        os.kill(os.getpid(), 9)
-    took = raises(f"rank {size - 1}", lambda: dist.all_reduce(torch.ones(1), async_op=True).wait())
-    assert took < 2, took
+    """A rank is killed while DDP trains: the others learn within a second who and in what."""
+    store = dist.distributed_c10d._get_default_store()
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
+    said = None
+    try:
+        for step in range(1000):
+            if step == 5 and rank == size - 1:
+                store.set("killed", str(time.time()))
+                os.kill(os.getpid(), 9)
+            model(torch.randn(8, 64)).sum().backward()
+    except Exception as error:
+        said, at = str(error), time.time()
+    assert said and f"rank {size - 1}" in said and "all_reduce" in said, said
+    took = at - float(store.get("killed"))
+    assert took < 1, f"rank {rank} learned it after {took} s: {said}"
     raises("all_reduce", lambda: dist.all_reduce(torch.ones(1)))
     os._exit(0)
 
