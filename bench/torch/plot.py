@@ -1,4 +1,5 @@
-"""Draws what collectives.py has measured: time over bytes, one SVG per operation.
+"""Draws what collectives.py and training.py have measured: time over bytes, one SVG per operation,
+and steps with and without communication, one per number of ranks.
 
     python plot.py FILE.jsonl FOLDER
 """
@@ -44,20 +45,47 @@ def draw(title, curves):
     return "\n".join(parts) + "</svg>\n"
 
 
+def draw_steps(title, rows):
+    """A bar for each run: computation, and what communication adds to it."""
+    longest = max(row["step_ms"] for row in rows)
+    height = 60 + 34 * len(rows)
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
+             'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" '
+             f'fill="white"/><text x="{LEFT}" y="22" font-size="15">{title}</text>']
+    for i, row in enumerate(rows):
+        y, scale = 40 + 34 * i, (WIDTH - LEFT - 190) / longest
+        alone, exposed = row["alone_ms"] * scale, max(row["exposed_ms"], 0) * scale
+        name = row["backend"] + (" tcp" if row["transport"] == "tcp" else "")
+        parts.append(f'<text x="8" y="{y + 15}">{row["model"]} {name}</text>'
+                     f'<rect x="{LEFT + 50}" y="{y}" width="{alone:.1f}" height="22" fill="#ccc"/>'
+                     f'<rect x="{LEFT + 50 + alone:.1f}" y="{y}" width="{exposed:.1f}" height="22" '
+                     f'fill="{COLOURS[row["backend"]]}"/>'
+                     f'<text x="{LEFT + 58 + alone + exposed:.1f}" y="{y + 15}">'
+                     f'{row["step_ms"]:.1f} ms, {row["exposed_ms"]:.1f} exposed</text>')
+    return "\n".join(parts) + "</svg>\n"
+
+
+def write(path, text):
+    path.write_text(text)
+    print(path)
+
+
 def main():
     source, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     folder.mkdir(parents=True, exist_ok=True)
     curves = collections.defaultdict(lambda: collections.defaultdict(list))
+    steps = collections.defaultdict(list)
     for line in open(source):
         row = json.loads(line)
-        if "operation" not in row:
+        if "model" in row:
+            steps[row["ranks"]].append(row)
             continue
         name = row["backend"] + (" tcp" if row["transport"] == "tcp" else "")
         curves[row["operation"], row["ranks"]][name].append((row["bytes"], row["us"]))
     for (operation, ranks), of_name in curves.items():
-        path = folder / f"{operation}-{ranks}.svg"
-        path.write_text(draw(f"{operation}, {ranks} ranks", of_name))
-        print(path)
+        write(folder / f"{operation}-{ranks}.svg", draw(f"{operation}, {ranks} ranks", of_name))
+    for ranks, rows in steps.items():
+        write(folder / f"training-{ranks}.svg", draw_steps(f"a step, {ranks} ranks", rows))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
 """DeepSpeed's ZeRO: stage 1 cuts the optimizer state, 2 the gradients too, 3 the parameters too.
 
-    deepspeed_zero.py 1|2|3"""
+    deepspeed_zero.py 1|2|3 [--offload]
+
+--offload puts the optimizer state aside, and with stage 3 the parameters: to the memory of the CPU,
+which here is the same memory, by the copies that an accelerator would need."""
 import os
 import sys
 
@@ -16,6 +19,11 @@ from common import start
 # DeepSpeed builds its own shared memory for small all-reduces at start, past the backend.
 deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 stage = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+zero = {"stage": stage, "stage3_param_persistence_threshold": 0}
+if "--offload" in sys.argv:
+    zero["offload_optimizer"] = {"device": "cpu"}
+    if stage == 3:
+        zero["offload_param"] = {"device": "cpu"}
 rank, size = start()
 reference = perceptron()
 expected = alone(reference, ROWS * size, torch.optim.AdamW(reference.parameters(), 1e-2))
@@ -26,7 +34,7 @@ engine, optimizer, *_ = deepspeed.initialize(
     config={"train_micro_batch_size_per_gpu": ROWS,
             "optimizer": {"type": "AdamW",
                           "params": {"lr": 1e-2, "weight_decay": 1e-2, "torch_adam": True}},
-            "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0}})
+            "zero_optimization": zero, "zero_force_ds_cpu_optimizer": False})
 
 
 def step(number):
@@ -40,5 +48,5 @@ for number in range(STEPS):
 with deepspeed.zero.GatheredParameters(list(engine.module.parameters()), enabled=stage == 3):
     worst = check("zero", [p.detach().clone() for p in engine.module.parameters()], expected, 1e-4)
 state = [v for s in optimizer.optimizer.state.values() for v in s.values() if torch.is_tensor(v)]
-report(f"DeepSpeed ZeRO-{stage}", worst, communication(lambda: step(STEPS)),
+report(f"DeepSpeed ZeRO-{stage}" + " offload" * ("--offload" in sys.argv), worst, communication(lambda: step(STEPS)),
        sum(v.nbytes for v in state))
