@@ -25,7 +25,7 @@ port=$((20000 + $$ % 20000))
 pids=()
 for ((r = 0; r < what; r++)); do
   RANK=$r LOCAL_RANK=$r WORLD_SIZE=$what MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
-    timeout 200 "$python" "$@" >>"$scratch/log" 2>&1 &
+    timeout 280 "$python" "$@" >>"$scratch/log" 2>&1 &
   pids+=($!)
 done
 failed=0
