@@ -42,7 +42,7 @@ struct probe {
 
 static const char *const probed[] = {"all_reduce", "broadcast", "all_gather", "reduce_scatter",
                                      "all_to_all", "reduce",    "barrier"};
-static const int64_t probed_bytes[] = {64, 4096, 65536, 524288};
+static const int64_t probed_bytes[] = {2048, 16384, 65536, 524288};
 
 /* -- equations ---------------------------------------------------------------------------------
  */
@@ -183,9 +183,9 @@ static rota_status probe_solve(struct bench_session *session, struct probe *prob
         times[i] = probe->equations[i].taken > 0 ? equation_time(&probe->equations[i]) : 0;
     rota_status status = bench_session_gather(session, times, all, sizeof(times));
     for (int i = 0; i < probe->count && status == ROTA_OK; i++) {
-        times[i] = 0;
         for (int r = 0; r < session->nranks; r++)
-            times[i] += all[r * MAX_EQUATIONS + i] / session->nranks;
+            times[i] =
+                all[r * MAX_EQUATIONS + i] > times[i] ? all[r * MAX_EQUATIONS + i] : times[i];
     }
     for (int link = 0; link < ROTA_LINK_COUNT && status == ROTA_OK; link++)
         solve(probe, link, times);

@@ -45,8 +45,8 @@ rota_status study_largest(struct bench_session *session, double *value) {
     return status;
 }
 
-/* The mean over the ranks of each way's time. */
-static rota_status average(struct bench_session *session, struct study_way *ways, int count) {
+/* Each way's time on the rank that took longest: a root is done before the others. */
+static rota_status slowest(struct bench_session *session, struct study_way *ways, int count) {
     double mine[STUDY_MAX_WAYS];
     double *all = calloc((size_t)session->nranks * STUDY_MAX_WAYS, sizeof(*all));
     if (!all)
@@ -57,7 +57,8 @@ static rota_status average(struct bench_session *session, struct study_way *ways
     for (int i = 0; i < count && status == ROTA_OK; i++) {
         ways[i].us = 0;
         for (int r = 0; r < session->nranks; r++)
-            ways[i].us += all[r * STUDY_MAX_WAYS + i] / session->nranks;
+            if (all[r * STUDY_MAX_WAYS + i] > ways[i].us)
+                ways[i].us = all[r * STUDY_MAX_WAYS + i];
     }
     free(all);
     return status;
@@ -80,7 +81,7 @@ static rota_status estimate(struct bench_session *session, struct study_way *way
             status = bench_sample(session, &ways[i].row, 1, &ways[i].us);
         }
     if (status == ROTA_OK)
-        status = average(session, ways, count);
+        status = slowest(session, ways, count);
     for (int i = 0; i < count && status == ROTA_OK; i++) {
         double calls = ways[i].us > 0 ? SAMPLE_US / ways[i].us : MAX_BATCH;
         batch[i] = calls > MAX_BATCH ? MAX_BATCH : calls < 1 ? 1 : (int64_t)calls;
@@ -113,5 +114,5 @@ rota_status study_contest(struct bench_session *session, struct study_way *ways,
         ways[i].us = mine[rounds / 2];
     }
     free(samples);
-    return status ? status : average(session, ways, count);
+    return status ? status : slowest(session, ways, count);
 }

@@ -9,7 +9,7 @@
 #define STUDY_TOLERANCE_PERCENT 30
 
 /* One of several calls that are compared, and what it took: the median of its samples, in
- * microseconds, as the mean over the ranks. */
+ * microseconds, of the slowest rank. */
 struct study_way {
     struct bench_case row;
     double us;

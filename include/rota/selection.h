@@ -21,10 +21,10 @@ enum {
 /* "shm", "tcp", "verbs", "native"; NULL for other numbers. */
 ROTA_API const char *rota_link_name(int link);
 
-/* One algorithm, or the native form, that a call could be run by. Counts are those of the busiest
- * rank; with more ranks than cores those of the average rank times the ranks of a core, where that
- * is more. Messages and bytes are sent and received together. The price is their sum product with
- * what rounds, messages and bytes cost. */
+/* One algorithm, or the native form, that a call could be run by. Counts are those of the core
+ * of the busiest rank: of that rank, and with more ranks than cores of average ones for the others
+ * on its core. Messages and bytes are sent and received together. The price is their sum product
+ * with what rounds, messages and bytes cost. */
 typedef struct rota_candidate {
     size_t size;
     int count;     /* of candidates for this call */

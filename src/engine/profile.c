@@ -24,16 +24,17 @@
 #define MACHINE_CHARS 100
 #define MIB 1048576.0
 
-/* By what a rank pays that has a core to itself; measured over loopback and shared memory on small
- * machines. Verbs: what the data sheets of 100 Gbit/s adapters promise. */
+/* Measured by `rota bench --calibrate` with 2, 4 and 8 ranks on 2 cores of an EPYC (Zen 5), TCP
+ * over loopback; per MiB for the eye. Verbs: what the data sheets of 100 Gbit/s adapters promise.
+ */
 static const struct prices built_in = {
-    .links = {[ROTA_LINK_SHM] = {0.7, 0.25, 1.0 / 6000, 1.0 / 20000},
-              [ROTA_LINK_TCP] = {6, 2.5, 1.0 / 2000, 1.0 / 20000},
-              [ROTA_LINK_VERBS] = {2, 0.3, 1.0 / 10000, 1.0 / 20000},
-              [ROTA_LINK_NATIVE] = {0.1, 0.05, 1.0 / 15000, 1.0 / 20000}}};
+    .links = {[ROTA_LINK_SHM] = {0.55, 0.3, 32 / MIB, 14 / MIB},
+              [ROTA_LINK_TCP] = {3.6, 2.2, 80 / MIB, 45 / MIB},
+              [ROTA_LINK_VERBS] = {2, 0.3, 84 / MIB, 45 / MIB},
+              [ROTA_LINK_NATIVE] = {0.25, 0.02, 25 / MIB, 20 / MIB}}};
 
-/* A turn of another rank on the same core: a yield, a poll, and its caches. */
-#define TURN_US 10
+/* What a round takes longer for each further rank on the core: its turn. From the same fits. */
+#define TURN_US 1.5
 
 struct placement {
     int ranks, hosts;
@@ -253,16 +254,11 @@ void prices_choose(const struct profile *profile, int nranks, int hosts, double 
     prices->measured_ranks = 0;
     for (int link = 0; link < ROTA_LINK_COUNT; link++) {
         const struct placement *place = nearest(profile, nranks, hosts, crowding, link);
-        double before = place != NULL ? place->crowding : 1, scale = crowding / before;
         struct link_price price = (place != NULL ? &place->prices : &built_in)->links[link];
         if (place != NULL)
             prices->measured_ranks = place->ranks;
-        /* With several ranks on a core every round also waits for the others to have their turn. */
-        price.latency_us += (crowding - before) * TURN_US;
+        price.latency_us += (crowding - (place != NULL ? place->crowding : 1)) * TURN_US;
         price.latency_us = price.latency_us > 0 ? price.latency_us : 0;
-        price.overhead_us *= scale;
-        price.us_per_byte *= scale;
-        price.reduce_us_per_byte *= scale;
         prices->links[link] = price;
     }
 }

@@ -12,7 +12,7 @@ struct link_price {
     double reduce_us_per_byte; /* read by reductions and local copies between such messages */
 };
 
-/* As one rank sees them at a placement: what the ranks on its core cost it is in them. */
+/* At a placement. What other ranks on a core do is counted as work, and not in these. */
 struct prices {
     struct link_price links[ROTA_LINK_COUNT];
     int measured_ranks; /* of the placement that was measured; 0: built in */
@@ -30,8 +30,8 @@ uint64_t profile_fingerprint(const struct profile *profile);
 int profile_placements(const struct profile *profile);
 
 /* Prices for `nranks` ranks on `hosts` hosts with `crowding` ranks per core: of the measured
- * placement that is nearest, scaled to that crowding; else, and for links that it does not have,
- * built in. The same on all ranks. */
+ * placement that is nearest, with rounds as long as that crowding makes them; else, and for links
+ * that it does not have, built in. The same on all ranks. */
 void prices_choose(const struct profile *profile, int nranks, int hosts, double crowding,
                    struct prices *prices);
 

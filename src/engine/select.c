@@ -6,8 +6,8 @@
  * reduce_us_per_byte, with messages and bytes of each class of links, and rounds and reductions at
  * the prices of the slowest class that is used. Rounds are the algorithm's
  * closed form; the rest is counted once from the schedules of the ranks, in chunks, so that one
- * count serves every size. A rank pays for what the busiest one does; with several ranks on a core,
- * for what the average one does times the ranks on the core, where that is more. */
+ * count serves every size. What is paid for is the core of the busiest rank: what that does, and
+ * with several ranks on a core what average ones do for the others. */
 #include "engine/select.h"
 
 #include "base/error.h"
@@ -27,6 +27,7 @@
 /* Blocks of fewer elements than chunks leave chunks empty, whose messages are not sent. They are
  * priced as if so many elements were there. */
 #define TINY_CHUNKS 2
+#define SELECT_MEMOS 16
 
 enum { NEAR, FAR, SIDES };
 
@@ -49,6 +50,11 @@ struct select_state {
     double crowding;
     struct prices prices;
     struct select_traffic *traffic[ROTA_KIND_COUNT]; /* by algorithm; NULL: not asked for */
+    /* The last choices by price, as programs repeat the same few calls. */
+    struct select_memo {
+        struct call_shape shape;
+        const struct algorithm *algorithm; /* NULL: empty */
+    } memos[SELECT_MEMOS];
 };
 
 static void work_join(struct work *left, const struct work *right, double factor, bool most) {
@@ -142,7 +148,7 @@ static void count_traffic(const rota_comm *comm, const struct algorithm *algorit
         int rank = counted == n ? i : (int)((int64_t)i * (n - 1) / (counted - 1));
         traffic->possible = count_rank(comm, algorithm, kind, rank, work);
         for (int tiny = 0; tiny < 2 && traffic->possible; tiny++) {
-            work_join(&mean[tiny], &work[tiny], crowding / counted, false);
+            work_join(&mean[tiny], &work[tiny], 1.0 / counted, false);
             work_join(&traffic->work[tiny], &work[tiny], 1, true);
         }
     }
@@ -152,7 +158,7 @@ static void count_traffic(const rota_comm *comm, const struct algorithm *algorit
         double shared = (double)n / comm->topology.ngroups;
         busiest->raw[FAR] *= shared;
         busiest->partial[FAR] *= shared;
-        work_join(busiest, &mean[tiny], 1, true);
+        work_join(busiest, &mean[tiny], crowding - 1, false);
     }
 }
 
@@ -414,11 +420,28 @@ static const struct algorithm *choose(rota_comm *comm, const char *forced,
     return state_of(comm) != NULL ? cheapest(comm, &wanted) : NULL;
 }
 
+/* Where the choice for a call is kept; NULL where more enters than its shape. */
+static struct select_memo *memo_of(rota_comm *comm, const char *forced,
+                                   const struct call_args *args, const struct call_shape *shape) {
+    if (forced != NULL || comm->forced != NULL || comm->job->rules != NULL || args->vector ||
+        args->op >= ROTA_OP_COUNT || state_of(comm) == NULL)
+        return NULL;
+    uint64_t mixed = (shape->words[0] ^ shape->words[1] ^ shape->words[2]) * 0x9e3779b97f4a7c15u;
+    return &comm->select->memos[mixed >> 32 & (SELECT_MEMOS - 1)];
+}
+
 const struct algorithm *select_algorithm(rota_comm *comm, const char *forced,
                                          const struct call_args *args,
                                          const struct reduce_spec *spec) {
+    struct call_shape shape = call_shape_of(args);
+    struct select_memo *memo = memo_of(comm, forced, args, &shape);
+    if (memo != NULL && memo->algorithm != NULL && memcmp(&memo->shape, &shape, sizeof(shape)) == 0)
+        return memo->algorithm;
     const char *why;
-    return choose(comm, forced, args, spec, &why);
+    const struct algorithm *algorithm = choose(comm, forced, args, spec, &why);
+    if (memo != NULL)
+        *memo = (struct select_memo){.shape = shape, .algorithm = algorithm};
+    return algorithm;
 }
 
 /* -- telling -----------------------------------------------------------------------------------

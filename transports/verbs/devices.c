@@ -14,7 +14,8 @@
 /* Partition keys: the highest bit says full membership, the others name the partition. */
 #define PARTITION_FULL 0x8000u
 #define PARTITION_NAME 0x7fffu
-/* Entries of a device's table of GIDs that are looked at: the kernel's answer has at most 64 KiB. */
+/* Entries of a device's table of GIDs that are looked at: the kernel's answer has at most 64 KiB.
+ */
 #define MOST_GIDS 1024
 
 /* What is wanted, from the settings. */
