@@ -51,14 +51,15 @@ static void equation_add(struct probe *probe, const struct bench_case *row,
                          const rota_candidate *found) {
     struct equation *equation = &probe->equations[probe->count];
     int link = found->native ? ROTA_LINK_NATIVE : ROTA_LINK_SHM;
-    if (found->messages[ROTA_LINK_TCP] > 0)
-        link = ROTA_LINK_TCP;
+    /* Of two classes the one between hosts is what is asked for. */
+    for (int far = ROTA_LINK_TCP; far <= ROTA_LINK_VERBS; far++)
+        link = found->messages[far] > 0 ? far : link;
     *equation = (struct equation){.row = *row, .link = link};
     equation->counts[0] = found->rounds;
     equation->counts[1] = found->messages[link];
-    equation->counts[2] = found->bytes[link];
+    equation->counts[2] = found->bytes[link] + found->path_bytes;
     equation->counts[3] = found->reduced_bytes;
-    if (link == ROTA_LINK_TCP)
+    if (link == ROTA_LINK_TCP || link == ROTA_LINK_VERBS)
         equation->known_us = found->messages[ROTA_LINK_SHM] * found->overhead_us[ROTA_LINK_SHM] +
                              found->bytes[ROTA_LINK_SHM] * found->us_per_byte[ROTA_LINK_SHM];
     probe->placement = *found;
@@ -111,12 +112,16 @@ static rota_status equations_time(struct bench_session *session, struct probe *p
     return status;
 }
 
-/* The least: what disturbs the machine only adds. */
-static double equation_time(const struct equation *equation) {
-    double least = equation->samples[0];
-    for (int i = 1; i < equation->taken; i++)
-        least = equation->samples[i] < least ? equation->samples[i] : least;
-    return least - equation->known_us;
+static int by_value(const void *left, const void *right) {
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+/* The median, without the first call where there are more: that made a plan and found its peers. */
+static double equation_time(struct equation *equation) {
+    int first = equation->taken > 1, count = equation->taken - first;
+    qsort(equation->samples + first, (size_t)count, sizeof(double), by_value);
+    return equation->samples[first + (count - 1) / 2] - equation->known_us;
 }
 
 /* -- solving -----------------------------------------------------------------------------------

@@ -173,15 +173,16 @@ static int by_price(const void *left, const void *right) {
 
 static void text_print(const struct question *question) {
     const rota_candidate *found = question->found;
-    printf("\n%12s %7s %9s %12s %12s  %s\n", "price us", "rounds", "messages", "bytes", "reduced",
-           "candidate");
+    printf("\n%12s %7s %9s %12s %12s %12s  %s\n", "price us", "rounds", "messages", "bytes",
+           "path bytes", "reduced", "candidate");
     for (int i = 0; i < question->nfound; i++) {
         const rota_candidate *one = &found[i];
         if (one->able)
-            printf("%12.2f %7.0f %9.4g %12.0f %12.0f  %s", one->price_us, one->rounds,
-                   sum(one->messages), sum(one->bytes), one->reduced_bytes, one->name);
+            printf("%12.2f %7.0f %9.4g %12.0f %12.0f %12.0f  %s", one->price_us, one->rounds,
+                   sum(one->messages), sum(one->bytes), one->path_bytes, one->reduced_bytes,
+                   one->name);
         else
-            printf("%12s %7s %9s %12s %12s  %s", "-", "-", "-", "-", "-", one->name);
+            printf("%12s %7s %9s %12s %12s %12s  %s", "-", "-", "-", "-", "-", "-", one->name);
         printf("%s%s\n", one->why[0] ? ": " : "", one->why);
     }
     if (question->nfound > 0 && found[0].chosen)
@@ -197,10 +198,10 @@ static json_t *candidate_json(const rota_candidate *one) {
         json_object_set_new(bytes, rota_link_name(link), json_real(one->bytes[link]));
     }
     json_t *object =
-        json_pack("{s:s, s:b, s:b, s:b, s:s, s:f, s:f, s:f, s:o, s:o}", "name", one->name, "native",
-                  one->native, "able", one->able, "chosen", one->chosen, "why", one->why,
-                  "price_us", one->price_us, "rounds", one->rounds, "reduced_bytes",
-                  one->reduced_bytes, "messages", messages, "bytes", bytes);
+        json_pack("{s:s, s:b, s:b, s:b, s:s, s:f, s:f, s:f, s:f, s:o, s:o}", "name", one->name,
+                  "native", one->native, "able", one->able, "chosen", one->chosen, "why", one->why,
+                  "price_us", one->price_us, "rounds", one->rounds, "path_bytes", one->path_bytes,
+                  "reduced_bytes", one->reduced_bytes, "messages", messages, "bytes", bytes);
     return object;
 }
 

@@ -35,6 +35,7 @@ typedef struct rota_candidate {
     double price_us;
     double rounds; /* on the critical path */
     double messages[ROTA_LINK_COUNT], bytes[ROTA_LINK_COUNT];
+    double path_bytes; /* of one message per round, which waits to be passed on: sent, received */
     double reduced_bytes; /* read by reductions and local copies */
     char why[256];
     /* The same for all candidates: where the communicator's ranks are, and what is paid for. */

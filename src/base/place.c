@@ -5,8 +5,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/mempolicy.h>
 #include <limits.h>
+#include <linux/mempolicy.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,8 +93,7 @@ void place_memory(const char *what, void *memory, size_t bytes) {
         nodes[(unsigned)node / bits] |= 1ul << (unsigned)node % bits;
         if (syscall(SYS_mbind, memory, bytes, MPOL_PREFERRED, nodes, (unsigned long)CPU_SETSIZE,
                     0) != 0)
-            log_write(LOG_INFO, "%s is not bound to NUMA node %d: %s", what, node,
-                      strerror(errno));
+            log_write(LOG_INFO, "%s is not bound to NUMA node %d: %s", what, node, strerror(errno));
     }
     errno = saved;
 }

@@ -28,10 +28,10 @@
  * over loopback; per MiB for the eye. Verbs: what the data sheets of 100 Gbit/s adapters promise.
  */
 static const struct prices built_in = {
-    .links = {[ROTA_LINK_SHM] = {0.55, 0.3, 32 / MIB, 14 / MIB},
-              [ROTA_LINK_TCP] = {3.6, 2.2, 80 / MIB, 45 / MIB},
-              [ROTA_LINK_VERBS] = {2, 0.3, 84 / MIB, 45 / MIB},
-              [ROTA_LINK_NATIVE] = {0.25, 0.02, 25 / MIB, 20 / MIB}}};
+    .links = {[ROTA_LINK_SHM] = {0.5, 0.38, 20 / MIB, 10 / MIB},
+              [ROTA_LINK_TCP] = {2.5, 2.8, 50 / MIB, 30 / MIB},
+              [ROTA_LINK_VERBS] = {2, 0.3, 84 / MIB, 30 / MIB},
+              [ROTA_LINK_NATIVE] = {0.1, 0.02, 18 / MIB, 5 / MIB}}};
 
 /* What a round takes longer for each further rank on the core: its turn. From the same fits. */
 #define TURN_US 1.5

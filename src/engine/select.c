@@ -3,11 +3,11 @@
  * and the schedules.
  *
  * A price is linear: rounds * latency + messages * overhead + bytes * us_per_byte + reduced bytes *
- * reduce_us_per_byte, with messages and bytes of each class of links, and rounds and reductions at
- * the prices of the slowest class that is used. Rounds are the algorithm's
- * closed form; the rest is counted once from the schedules of the ranks, in chunks, so that one
- * count serves every size. What is paid for is the core of the busiest rank: what that does, and
- * with several ranks on a core what average ones do for the others. */
+ * reduce_us_per_byte, with messages and bytes of each class of links, and rounds, reductions and
+ * the bytes of one message per round (path_bytes) at the prices of the slowest class that is used.
+ * Rounds are the algorithm's closed form; the rest is counted once from the schedules of the ranks,
+ * in chunks, so that one count serves every size. What is paid for is the core of the busiest rank:
+ * what that does, and with several ranks on a core what average ones do for the others. */
 #include "engine/select.h"
 
 #include "base/error.h"
@@ -48,6 +48,7 @@ struct select_traffic {
 /* What selection keeps for a communicator, made when it is first asked. */
 struct select_state {
     double crowding;
+    int links[SIDES]; /* classes of the links inside hosts and between them */
     struct prices prices;
     struct select_traffic *traffic[ROTA_KIND_COUNT]; /* by algorithm; NULL: not asked for */
     /* The last choices by price, as programs repeat the same few calls. */
@@ -179,6 +180,18 @@ static double crowding(const struct job *job) {
     return most;
 }
 
+/* The class of links between ranks of a host, and of different ones: of the transport that is
+ * preferred among those that all ranks have. */
+static int link_between(const rota_comm *comm, int side) {
+    for (int i = 0; i < TRANSPORT_COUNT; i++)
+        for (int link = 0; link < ROTA_LINK_NATIVE; link++)
+            if ((comm->job->common_transports & 1u << i) != 0 &&
+                (side == NEAR || link != ROTA_LINK_SHM) &&
+                strcmp(transport_at(i)->name, rota_link_name(link)) == 0)
+                return link;
+    return ROTA_LINK_TCP;
+}
+
 static struct select_state *state_of(rota_comm *comm) {
     if (comm->select != NULL)
         return comm->select;
@@ -190,6 +203,8 @@ static struct select_state *state_of(rota_comm *comm) {
     state->crowding = crowding(comm->job);
     prices_choose(comm->job->profile, comm->nranks, comm->topology.ngroups, state->crowding,
                   &state->prices);
+    state->links[NEAR] = link_between(comm, NEAR);
+    state->links[FAR] = link_between(comm, FAR);
     return comm->select = state;
 }
 
@@ -236,8 +251,17 @@ struct wanted {
 };
 
 struct bill {
-    double messages[SIDES], bytes[SIDES], reduced_bytes, us;
+    double messages[SIDES], bytes[SIDES], path_bytes, reduced_bytes, us;
 };
+
+/* Bytes of one message per round, at both of its ends: what is passed on must be there first, as
+ * far as it does not travel in slices. */
+static double path_bytes(const rota_comm *comm, double rounds, const struct bill *bill) {
+    double messages = bill->messages[NEAR] + bill->messages[FAR];
+    double each = messages > 0 ? (bill->bytes[NEAR] + bill->bytes[FAR]) / messages : 0;
+    double slice = (double)comm->job->message_bytes;
+    return 2 * rounds * (each < slice ? each : slice);
+}
 
 static bool price(rota_comm *comm, int index, const struct wanted *wanted, int near,
                   struct bill *bill) {
@@ -249,20 +273,19 @@ static bool price(rota_comm *comm, int index, const struct wanted *wanted, int n
     double wider = (double)wanted->partial_size / (double)wanted->element_size;
     bill->reduced_bytes = wanted->bytes * (work->reduced_raw + wider * work->reduced_partial);
     const struct link_price *slow =
-        &prices->links[work->messages[FAR] > 0 ? (int)ROTA_LINK_TCP : near];
+        &prices->links[work->messages[FAR] > 0 ? comm->select->links[FAR] : near];
     bill->us = traffic->rounds * slow->latency_us + bill->reduced_bytes * slow->reduce_us_per_byte;
     for (int side = NEAR; side <= FAR; side++) {
-        const struct link_price *link = &prices->links[side == FAR ? ROTA_LINK_TCP : near];
+        const struct link_price *link =
+            &prices->links[side == FAR ? comm->select->links[FAR] : near];
         bill->messages[side] = work->messages[side];
         bill->bytes[side] = wanted->bytes * (work->raw[side] + wider * work->partial[side]);
         bill->us +=
             bill->messages[side] * link->overhead_us + bill->bytes[side] * link->us_per_byte;
     }
+    bill->path_bytes = path_bytes(comm, traffic->rounds, bill);
+    bill->us += bill->path_bytes * slow->us_per_byte;
     return true;
-}
-
-static int near_link(const rota_comm *comm) {
-    return comm->job->common_transports & 1u << TRANSPORT_SHM ? ROTA_LINK_SHM : ROTA_LINK_TCP;
 }
 
 /* Elements of a block that all ranks agree on. Where a rank knows its own counts only, a usual
@@ -386,7 +409,8 @@ static const struct algorithm *cheapest(rota_comm *comm, const struct wanted *wa
     struct bill bill;
     for (int i = 0; i < COMM_MAX_ALGORITHMS && (algorithm = algorithm_at(i)) != NULL; i++)
         if (fits(comm, algorithm, wanted) && keeps(comm, algorithm, wanted) &&
-            price(comm, i, wanted, near_link(comm), &bill) && (best == NULL || bill.us < least)) {
+            price(comm, i, wanted, comm->select->links[NEAR], &bill) &&
+            (best == NULL || bill.us < least)) {
             best = algorithm;
             least = bill.us;
         }
@@ -483,8 +507,9 @@ static void tell_bill(rota_comm *comm, int index, const struct wanted *wanted, i
     candidate->rounds = traffic_of(comm, index, wanted->kind)->rounds;
     candidate->messages[near] = bill.messages[NEAR];
     candidate->bytes[near] = bill.bytes[NEAR];
-    candidate->messages[ROTA_LINK_TCP] += bill.messages[FAR];
-    candidate->bytes[ROTA_LINK_TCP] += bill.bytes[FAR];
+    candidate->messages[comm->select->links[FAR]] += bill.messages[FAR];
+    candidate->bytes[comm->select->links[FAR]] += bill.bytes[FAR];
+    candidate->path_bytes = bill.path_bytes;
     candidate->reduced_bytes = bill.reduced_bytes;
 }
 
@@ -528,7 +553,7 @@ bool select_candidate(rota_comm *comm, struct call_args *args, const struct redu
     snprintf(candidate->name, sizeof(candidate->name), "%s", algorithm->name);
     const char *lack = lacks(comm, algorithm, &wanted);
     if (lack == NULL)
-        tell_bill(comm, index - (form != NULL), &wanted, near_link(comm), candidate);
+        tell_bill(comm, index - (form != NULL), &wanted, comm->select->links[NEAR], candidate);
     candidate->chosen = form == NULL && choose(comm, call != NULL ? call->algorithm : NULL, args,
                                                spec, &why) == algorithm;
     error_clear();

@@ -46,11 +46,11 @@
 
 struct covers {
     int n, count, arcs;
-    int *order;       /* arcs with capacity, n * from + to, shuffled */
-    int *next, *prev; /* per cover and vertex */
-    int *cycles;      /* per cover: how many */
-    int *label;       /* per cover and vertex: which cycle */
-    int *left, *used; /* per arc: in no cover; in covers still to be taken apart */
+    int *order;         /* arcs with capacity, n * from + to, shuffled */
+    int *next, *prev;   /* per cover and vertex */
+    int *cycles;        /* per cover: how many */
+    int *label;         /* per cover and vertex: which cycle */
+    int *left, *used;   /* per arc: in no cover; in covers still to be taken apart */
     int *trail, *fresh; /* labels of two covers that were changed */
     uint64_t random;
     double heat; /* of the annealing */
@@ -397,7 +397,8 @@ static bool keep(const struct covers *covers, double share, struct packed *pool)
     return true;
 }
 
-/* Cycles of many searches, of which some fit together: `best` is the range that one search found. */
+/* Cycles of many searches, of which some fit together: `best` is the range that one search found.
+ */
 struct found {
     struct packed pool;
     int first, count;

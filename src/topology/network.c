@@ -162,7 +162,8 @@ rota_status network_find(const struct topo *topo, struct network *network) {
         if (fine && network->orders.score < 1)
             fine = take_in_turn(&fabric, network);
         network->score = network->orders.score * network->gbps;
-        /* Rings may pass through stations, so what bounds Hamiltonian cycles does not bound them. */
+        /* Rings may pass through stations, so what bounds Hamiltonian cycles does not bound them.
+         */
         double cut = fine ? covers_cut(fabric.switches, fabric.stations, fabric.capacity) : 0;
         fine = fine && cut >= 0;
         network->bound = cut * network->gbps;

@@ -6,7 +6,8 @@
  * hwloc, in which those that share caches are neighbours, and so are then the cores of a rank. */
 #include "topology/graph.h"
 
-/* A part of the machine: all of it, or some CPUs, or a NUMA node (-1: cores of which none is known).
+/* A part of the machine: all of it, or some CPUs, or a NUMA node (-1: cores of which none is
+ * known).
  */
 struct part {
     bool all;
@@ -93,7 +94,7 @@ bool topo_place(const struct topo *topo, int ranks, int rank, hwloc_bitmap_t sha
                 hwloc_bitmap_t near, int *gpu) {
     if (topo->core_count == 0)
         return false;
-    enum rule rule = has_gpus(topo, ranks)               ? BY_GPU
+    enum rule rule = has_gpus(topo, ranks)            ? BY_GPU
                      : ranks < count_numa_nodes(topo) ? TOGETHER
                                                       : BY_NODE;
     struct part part = part_of(topo, ranks, rank, rule);

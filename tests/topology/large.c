@@ -41,8 +41,8 @@ static char *machine_xml(const struct machine *machine) {
         for (int j = 0; j < machine->gpus; j++)
             if (machine->links[i][j] > 0)
                 fprintf(out,
-                        "<nvlink target=\"0000:%02x:00.0\" count=\"%d\" tclass=\"0x030200\"/>\n",
-                        j, machine->links[i][j]);
+                        "<nvlink target=\"0000:%02x:00.0\" count=\"%d\" tclass=\"0x030200\"/>\n", j,
+                        machine->links[i][j]);
         fputs("</gpu></pci>\n", out);
     }
     fputs("</cpu></system>\n", out);
@@ -86,7 +86,8 @@ static void expect(struct machine *machine, const char *what, double bound, doub
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &begin);
     cr_assert_eq(rota_topo_find_rings(topo, &result), ROTA_OK);
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &end);
-    double seconds = (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
+    double seconds =
+        (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
     double score = count_score(machine, topo, &result);
     if (getenv("ROTA_TEST_SHOW") != NULL)
         fprintf(stderr, "%-24s %3d GPUs: %.4g of %.4g (%s), %d rings, %.2f s\n", what,
@@ -237,8 +238,8 @@ Test(large, networks_limit_rings) {
     expect_gbps(HOSTS(16) "nics 8 speed 400\nfabric fat-tree leaves 4 spines 2\n", 370.8, 370.8);
     expect_gbps(HOSTS(16) "nics 8 speed 400\nfabric fat-tree leaves 4 spines 2 speed 400\n", 100,
                 100);
-    expect_gbps(HOSTS(16) "nics 8 speed 400\nfabric fat-tree leaves 4 spines 2 speed 1600\n",
-                370.8, 370.8);
+    expect_gbps(HOSTS(16) "nics 8 speed 400\nfabric fat-tree leaves 4 spines 2 speed 1600\n", 370.8,
+                370.8);
     expect_gbps(HOSTS(16) "nics 8 speed 400\nfabric switch\n", 370.8, 370.8);
     expect_gbps(HOSTS(4) "nics 8 speed 400\nfabric rails\n", 370.8, 370.8);
     /* One host per point: each direction of each axis carries a ring of 50 GB/s. */
@@ -251,7 +252,7 @@ Test(large, networks_limit_rings) {
     expect_gbps(HOSTS(12) "nics 4 speed 400\nfabric dragonfly groups 3 routers 4\n", 100, 100);
     /* Two groups: one link between them, taken there and back by every ring. */
     rota_topo_result result = rings_of(HOSTS(8) "nics 4 speed 400\nfabric dragonfly groups 2 "
-                                       "routers 4\n");
+                                                "routers 4\n");
     cr_assert_float_eq(result.score_gbps * result.bound / result.score, 50, 1e-3);
     cr_assert_float_eq(result.score_gbps, 50, 1e-3);
 }

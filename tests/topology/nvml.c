@@ -68,8 +68,7 @@ static void join(int i, int j) {
         int place = 0;
         while (gpu->links[place].state == 1)
             place++;
-        gpu->links[place] =
-            (struct fake_link){.state = 1, .remote = bus_ids[side == 0 ? j : i]};
+        gpu->links[place] = (struct fake_link){.state = 1, .remote = bus_ids[side == 0 ? j : i]};
     }
 }
 
@@ -139,7 +138,7 @@ Test(nvml, calls_that_fail) {
     become(NVML_FAKE, machine_large(GPUS));
     join(0, 1);
     join(1, 2);
-    fake->gpus[0].error = 15;  /* fallen off the bus */
+    fake->gpus[0].error = 15; /* fallen off the bus */
     fake->gpus[2].major = 0;
     rota_topo *topo = load();
     cr_assert_eq(rota_topo_links(topo, 0, 1), 0);

@@ -1,5 +1,6 @@
 /* The calls of NVML that rota uses, with the types of nvml.h of driver 535. FAKE_OLD: a driver that
- * does not know what is at the other end of a link; FAKE_BROKEN: one without a call that is needed. */
+ * does not know what is at the other end of a link; FAKE_BROKEN: one without a call that is needed.
+ */
 #include "nvml_fake.h"
 
 #include <stdio.h>

@@ -6,10 +6,10 @@
 #define FAKE_LINKS 18
 
 struct fake_link {
-    int state;           /* 1 active */
-    const char *remote;  /* bus id as NVML writes it, "00000000:07:00.0" */
-    unsigned kind;       /* 0 GPU, 2 NVSwitch */
-    int error;           /* what calls about it return */
+    int state;          /* 1 active */
+    const char *remote; /* bus id as NVML writes it, "00000000:07:00.0" */
+    unsigned kind;      /* 0 GPU, 2 NVSwitch */
+    int error;          /* what calls about it return */
 };
 
 struct fake_gpu {

@@ -25,8 +25,9 @@ static void tell(const unsigned long *words, char *text, size_t size) {
             continue;
         while (IN(last + 1))
             last++;
-        length += (size_t)snprintf(text + length, size - length, last > first ? "%s%zu-%zu" : "%s%zu",
-                                   length > 0 ? " " : "", first, last);
+        length +=
+            (size_t)snprintf(text + length, size - length, last > first ? "%s%zu-%zu" : "%s%zu",
+                             length > 0 ? " " : "", first, last);
         cr_assert_lt(length, size);
         first = last;
     }
@@ -87,8 +88,8 @@ Test(place, ranks_are_near_their_gpus) {
         snprintf(cpu, sizeof(cpu), "%d", r / 2);
         expect(topo, r, 8, cpu, cpu, r);
     }
-    expect(topo, 1, 2, "0", "0", 1);      /* both GPUs are of the first package */
-    expect(topo, 8, 9, "3", "3", -1);     /* more ranks than GPUs */
+    expect(topo, 1, 2, "0", "0", 1);  /* both GPUs are of the first package */
+    expect(topo, 8, 9, "3", "3", -1); /* more ranks than GPUs */
     expect(topo, 2, 9, "0", "0", -1);
     rota_topo_free(topo);
     free(text);

@@ -76,8 +76,8 @@ Test(place, C101_nodes_hold_all_cpus_and_memory, .init = make_machine, .fini = r
     cr_assert_eq(node_of(0, 3, -1), 0);
     cr_assert_eq(node_of(9, 9, -1), 0);
     cr_assert_eq(node_of(4, 7, 15), 1);
-    cr_assert_eq(node_of(3, 4, -1), -1); /* of two nodes */
-    cr_assert_eq(node_of(16, 17, -1), -1);  /* no memory */
+    cr_assert_eq(node_of(3, 4, -1), -1);   /* of two nodes */
+    cr_assert_eq(node_of(16, 17, -1), -1); /* no memory */
     cr_assert_eq(node_of(18, 18, -1), -1);
     cr_assert_eq(node_of(1, 0, -1), -1); /* none */
     put("node/has_memory", "");
