@@ -137,6 +137,9 @@ int net_listener_step(struct net_listener *listener);
  * Errors: ROTA_ERR_TIMEOUT, ROTA_ERR_PEER (closed), ROTA_ERR_SYSTEM. */
 rota_status net_write_all(int socket, const void *data, size_t bytes, int64_t deadline_ns);
 rota_status net_read_all(int socket, void *data, size_t bytes, int64_t deadline_ns);
+/* For a connection of much data to another host: gives it the congestion control that the
+ * administrator chose. All sockets begin with one that does not pace. */
+void net_far(int socket);
 /* Random bytes that nobody can guess. */
 void net_random(void *bytes, size_t count);
 

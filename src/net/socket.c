@@ -12,6 +12,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+/* Every kernel has it and lets everybody use it. */
+#define UNPACED "reno"
 /* What every path carries: the least MTU of IPv6 (RFC 8200) less its header and that of TCP. */
 #define SMALL_SEGMENT (1280 - 40 - 20)
 
@@ -49,10 +51,21 @@ int net_socket_open(int family) {
         return fd;
     int one = 1;
     /* REUSEADDR also on connecting sockets: else what they leave in TIME_WAIT keeps a listener
-     * from binding its port. Failure of either option costs speed, not correctness. */
+     * from binding its port. Failure of any option costs speed, not correctness. */
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, UNPACED, sizeof UNPACED - 1);
     return fd;
+}
+
+void net_far(int fd) {
+    char name[16] = "";
+    socklen_t length = sizeof name;
+    int fresh = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fresh >= 0 && getsockopt(fresh, IPPROTO_TCP, TCP_CONGESTION, name, &length) == 0)
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, (socklen_t)strlen(name));
+    if (fresh >= 0)
+        close(fresh);
 }
 
 void net_socket_small_segments(int socket) {

@@ -15,7 +15,9 @@ bool net_endpoint_local(struct net_endpoint *endpoint, const char *name);
 /* "10.0.0.1:5000" or "@rota-01ab". */
 void net_endpoint_text(const struct net_endpoint *endpoint, char text[NET_ADDRESS_TEXT]);
 
-/* A stream socket with the options that all of ours have. -1 and errno on failure. */
+/* A stream socket with the options that all of ours have. -1 and errno on failure.
+ * It does not pace what it sends, whatever the system's congestion control: inside a host that only
+ * waits, and from a connection that has begun to pace it cannot be taken again. */
 int net_socket_open(int family);
 /* Before connect: both directions use segments that pass where larger ones get lost (a path of
  * small MTU whose routers do not say so). For connections of few bytes on which everything depends.

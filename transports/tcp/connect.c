@@ -296,10 +296,8 @@ static bool begin(struct tcp_connection *connection, int fd) {
     }
     /* Fails on sockets that are not TCP, which tests use; nothing depends on it. */
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    /* Inside a host nothing is lost and nothing is shared with strangers; whoever paces (bbr) only
-     * waits there. Between hosts the administrator's choice stands. */
-    if (tcp->mux.host->peers[connection->base.peer].same_host)
-        (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
+    if (!tcp->mux.host->peers[connection->base.peer].same_host)
+        net_far(fd);
     connection->fd = fd;
     note_address(connection, fd);
     mux_begin(&connection->base);

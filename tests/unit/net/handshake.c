@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -127,6 +128,22 @@ static rota_status dial_world(struct world *world, bool local, struct net_answer
     return status;
 }
 
+/* Connections begin without pacing and take the system's way when they are told that it is far. */
+static void check_congestion_control(int socket_) {
+    char usual[16] = "", name[16] = "";
+    socklen_t length = sizeof usual;
+    int fresh = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert_eq(getsockopt(fresh, IPPROTO_TCP, TCP_CONGESTION, usual, &length), 0);
+    close(fresh);
+    length = sizeof name;
+    cr_assert_eq(getsockopt(socket_, IPPROTO_TCP, TCP_CONGESTION, name, &length), 0);
+    cr_assert_str_eq(name, "reno");
+    net_far(socket_);
+    length = sizeof name;
+    cr_assert_eq(getsockopt(socket_, IPPROTO_TCP, TCP_CONGESTION, name, &length), 0);
+    cr_assert_str_eq(name, usual);
+}
+
 Test(handshake, both_kinds_of_socket) {
     int before = count_descriptors();
     for (int local = 0; local < 2; local++) {
@@ -149,6 +166,10 @@ Test(handshake, both_kinds_of_socket) {
         cr_assert_eq(net_write_all(socket, "hello", 6, clock_deadline(1000)), ROTA_OK);
         cr_assert_eq(net_read_all(world->socket, text, 6, clock_deadline(1000)), ROTA_OK);
         cr_assert_str_eq(text, "hello");
+        if (local == 0) {
+            check_congestion_control(socket);
+            check_congestion_control(world->socket);
+        }
         close(socket);
         cr_assert_eq(net_read_all(world->socket, text, 1, clock_deadline(1000)), ROTA_ERR_PEER);
         world_close(world);
