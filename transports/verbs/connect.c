@@ -36,11 +36,16 @@
 
 size_t verbs_describe(struct transport *transport, void *data) {
     const struct verbs *verbs = verbs_of(transport);
-    struct verbs_blob blob = {
-        .magic = VERBS_MAGIC, .port = verbs->port, .nrails = (uint8_t)verbs->nports};
+    struct verbs_blob blob = {.magic = VERBS_MAGIC,
+                              .port = verbs->port,
+                              .nrails = (uint8_t)verbs->nports,
+                              .mtu = IBV_MTU_4096};
     memcpy(blob.token, verbs->token, sizeof blob.token);
-    for (int i = 0; i < verbs->nports; i++)
+    for (int i = 0; i < verbs->nports; i++) {
         memcpy(blob.addresses[i], verbs->rails[i].ip, sizeof blob.addresses[i]);
+        while (blob.mtu > IBV_MTU_256 && 128u << blob.mtu > verbs->rails[i].mtu)
+            blob.mtu--;
+    }
     memcpy(data, &blob, sizeof blob);
     return sizeof blob;
 }
@@ -259,12 +264,31 @@ void verbs_connect(struct transport *transport, int peer) {
         attempt(connection);
 }
 
+/* Bytes in a packet on the way to the peer's rail: what both ends and the route carry. */
+static uint32_t mtu_to(const struct verbs_rail *own, const struct verbs_blob *blob, int rail) {
+    uint32_t mtu = own->mtu;
+    if (verbs_route(own, 1, blob->addresses[rail % blob->nrails], &mtu) < 0)
+        mtu = own->mtu; /* the CM may know a way */
+    return blob->mtu >= IBV_MTU_256 && blob->mtu <= IBV_MTU_4096 && 128u << blob->mtu < mtu
+               ? 128u << blob->mtu
+               : mtu;
+}
+
 /* The address of the peer's port is known: asks for the way there. */
 static bool address_resolved(struct verbs *verbs, struct verbs_pair *pair) {
+    int rail = pair->role > 0 ? pair->role - 1 : 0;
+    const struct verbs_rail *own = &verbs->rails[rail % verbs->nports];
     uint8_t timeout = VERBS_ACK_TIMEOUT;
+    uint32_t mtu = mtu_to(own, blob_of(verbs, pair->connection->base.peer), rail);
     /* Older kernels do not know the option; their own value is finite too. */
     (void)verbs->calls->set_option(pair->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout,
                                    sizeof timeout);
+    if (own->ethernet && own->immediate && mtu < own->link_mtu) {
+        if (verbs_set_path(verbs->calls, pair->id, mtu, timeout) == 0)
+            return true;
+        error_raise_system(errno, "setting a path with an MTU of %u bytes", mtu);
+        return false;
+    }
     if (verbs->calls->resolve_route(pair->id, RESOLVE_MS) == 0)
         return true;
     error_raise_system(errno, "rdma_resolve_route");

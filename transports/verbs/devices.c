@@ -415,7 +415,8 @@ static void make_rail(const struct verbs_device_port *port, struct ibv_context *
                                 .port = port->number,
                                 .ethernet = port->ethernet,
                                 .immediate = !port->iwarp,
-                                .mtu = port->mtu};
+                                .mtu = port->mtu,
+                                .link_mtu = port->link_mtu};
     memcpy(rail->ip, port->ip, sizeof(rail->ip));
     snprintf(rail->name, sizeof(rail->name), "%.56s:%u", port->device, port->number);
     verbs_address(port->ip, port->interface, 0, &rail->address);

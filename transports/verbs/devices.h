@@ -27,9 +27,10 @@ struct verbs_rail {
     struct sockaddr_storage address; /* the same, port 0: to bind to, also before connecting */
     uint32_t interface;              /* index of the network interface, for verbs_address */
     uint8_t port;
-    bool ethernet;  /* false: InfiniBand */
-    bool immediate; /* false: iWARP, no write with immediate */
-    uint32_t mtu;   /* in bytes, of this end: a way's is what verbs_route says */
+    bool ethernet;     /* false: InfiniBand */
+    bool immediate;    /* false: iWARP, no write with immediate */
+    uint32_t mtu;      /* in bytes, of this end: a way's is what verbs_route says */
+    uint32_t link_mtu; /* what the link would carry: the connection manager's choice */
     char name[64];
 };
 

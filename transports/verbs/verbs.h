@@ -64,7 +64,7 @@
 struct verbs_blob {
     uint32_t magic;
     uint16_t port;
-    uint8_t nrails, unused;
+    uint8_t nrails, mtu; /* the smallest of the rails, as enum ibv_mtu */
     uint8_t token[VERBS_TOKEN_BYTES];
     uint8_t addresses[VERBS_MAX_RAILS][16]; /* of the rails, as verbs_rail.ip */
 };
