@@ -14,6 +14,8 @@
 
 /* From here on posting user memory beats a copy through the transport's own. */
 #define P2P_POST_BYTES 8192
+/* Receives of a lane that are announced at a time. */
+#define P2P_AHEAD 8
 
 TAILQ_HEAD(request_list, rota_request);
 
@@ -29,7 +31,7 @@ struct p2p_lane {
     struct link link;
     struct request_list sends, recvs; /* the heads run */
     uint64_t sent, received;          /* number of the next message */
-    bool announced;                   /* its first slice is, by a receive that was taken back */
+    int announced;                    /* first slices that are, by receives that were taken back */
     bool receiving, again;            /* see pump_recvs */
     UT_hash_handle hh;
 };
@@ -345,6 +347,13 @@ static bool recv_peeked(struct p2p_lane *lane, rota_request *request) {
     return atomic_load_explicit(&lane->comm->status, memory_order_relaxed) == ROTA_OK;
 }
 
+/* Whether a receive that was taken back has left its announcement to this one. */
+static bool takes_announced(struct p2p_lane *lane) {
+    bool left = lane->announced > 0;
+    lane->announced -= left;
+    return left;
+}
+
 /* Announces what may be announced: the first slice alone, then up to a window. */
 static void recv_announce_more(struct p2p_lane *lane, rota_request *request) {
     struct p2p_state *p2p = &request->p2p;
@@ -352,10 +361,8 @@ static void recv_announce_more(struct p2p_lane *lane, rota_request *request) {
     if (!p2p->begun) {
         if (!p2p->first_announced) {
             p2p->first_announced = true;
-            if (lane->announced) {
-                lane->announced = false;
+            if (takes_announced(lane))
                 return;
-            }
             size_t room = p2p->bytes < slice ? p2p->bytes : slice;
             /* posted only when any slice fits, since the length is not known yet */
             recv_announce(lane, request, 0, room == slice || room < P2P_POST_BYTES ? room : 0);
@@ -371,6 +378,27 @@ static void recv_announce_more(struct p2p_lane *lane, rota_request *request) {
     }
 }
 
+/* Receives behind the head whose messages are of one slice are announced too, so that their senders
+ * need not wait for one after the other. Where messages go straight to memory they must be posted
+ * in order, and a message may be longer than its buffer: there the head alone is announced. */
+static void recv_announce_ahead(struct p2p_lane *lane) {
+    struct transport *transport = lane->link.transport;
+    if (transport->caps.posts_recv)
+        return;
+    rota_request *request = TAILQ_FIRST(&lane->recvs);
+    for (int i = 0; i < P2P_AHEAD && request != NULL; i++) {
+        struct p2p_state *p2p = &request->p2p;
+        if (p2p->bytes <= transport->caps.eager_bytes || p2p->bytes > slice_bytes(lane))
+            return;
+        if (!p2p->first_announced) {
+            p2p->first_announced = true;
+            if (!takes_announced(lane))
+                recv_announce(lane, request, 0, p2p->bytes);
+        }
+        request = TAILQ_NEXT(request, queue_entry);
+    }
+}
+
 static void receive_on(struct p2p_lane *lane) {
     rota_request *request;
     while ((request = TAILQ_FIRST(&lane->recvs)) != NULL) {
@@ -380,6 +408,7 @@ static void receive_on(struct p2p_lane *lane) {
             return;
         }
         recv_announce_more(lane, request);
+        recv_announce_ahead(lane);
         if (atomic_load_explicit(&lane->comm->status, memory_order_relaxed) != ROTA_OK)
             return;
         if (request != TAILQ_FIRST(&lane->recvs))
@@ -478,7 +507,7 @@ void p2p_start(rota_request *request) {
     match(table);
 }
 
-/* Of the head of a lane: what it has announced becomes that of the next receive. */
+/* What a receive has announced becomes the announcement of the next one. */
 static bool take_back(struct p2p_lane *lane, rota_request *request) {
     const struct transport_ops *ops = lane->link.transport->ops;
     struct p2p_post *post = NULL;
@@ -493,7 +522,7 @@ static bool take_back(struct p2p_lane *lane, rota_request *request) {
         post->active = false;
         request->p2p.pending--;
     }
-    lane->announced = true;
+    lane->announced++;
     return true;
 }
 
@@ -559,9 +588,8 @@ static bool receive_at_once(struct p2p_lane *lane, const struct call_args *args,
     rota_comm *comm = lane->comm;
     struct domain *domain = &comm->job->domain;
     struct transport *transport = lane->link.transport;
-    if (!lane->announced)
+    if (!takes_announced(lane))
         transport->ops->expect(transport, lane->link.stream, bytes);
-    lane->announced = false;
     for (uint32_t turn = 0; turn < domain->spin_turns; turn++) {
         if (take_at_once(lane, args, bytes))
             return true;
