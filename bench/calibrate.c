@@ -55,13 +55,19 @@ static void equation_add(struct probe *probe, const struct bench_case *row,
     for (int far = ROTA_LINK_TCP; far <= ROTA_LINK_VERBS; far++)
         link = found->messages[far] > 0 ? far : link;
     *equation = (struct equation){.row = *row, .link = link};
-    equation->counts[0] = found->rounds;
+    /* What goes between the hosts is asked for, and what goes inside of them is known. */
+    bool between = found->hosts > 1 && link != ROTA_LINK_SHM;
+    double rounds = between ? found->far_rounds : found->rounds;
+    double passed = found->rounds > 0 ? found->path_bytes / found->rounds : 0;
+    equation->counts[0] = rounds;
     equation->counts[1] = found->messages[link];
-    equation->counts[2] = found->bytes[link] + found->path_bytes;
+    equation->counts[2] = found->bytes[link] + rounds * passed;
     equation->counts[3] = found->reduced_bytes;
-    if (link == ROTA_LINK_TCP || link == ROTA_LINK_VERBS)
-        equation->known_us = found->messages[ROTA_LINK_SHM] * found->overhead_us[ROTA_LINK_SHM] +
-                             found->bytes[ROTA_LINK_SHM] * found->us_per_byte[ROTA_LINK_SHM];
+    if (between)
+        equation->known_us = (found->rounds - rounds) * found->latency_us[ROTA_LINK_SHM] +
+                             found->messages[ROTA_LINK_SHM] * found->overhead_us[ROTA_LINK_SHM] +
+                             (found->bytes[ROTA_LINK_SHM] + (found->rounds - rounds) * passed) *
+                                 found->us_per_byte[ROTA_LINK_SHM];
     probe->placement = *found;
     probe->count++;
 }

@@ -197,11 +197,11 @@ static json_t *candidate_json(const rota_candidate *one) {
         json_object_set_new(messages, rota_link_name(link), json_real(one->messages[link]));
         json_object_set_new(bytes, rota_link_name(link), json_real(one->bytes[link]));
     }
-    json_t *object =
-        json_pack("{s:s, s:b, s:b, s:b, s:s, s:f, s:f, s:f, s:f, s:o, s:o}", "name", one->name,
-                  "native", one->native, "able", one->able, "chosen", one->chosen, "why", one->why,
-                  "price_us", one->price_us, "rounds", one->rounds, "path_bytes", one->path_bytes,
-                  "reduced_bytes", one->reduced_bytes, "messages", messages, "bytes", bytes);
+    json_t *object = json_pack(
+        "{s:s, s:b, s:b, s:b, s:s, s:f, s:f, s:f, s:f, s:f, s:o, s:o}", "name", one->name, "native",
+        one->native, "able", one->able, "chosen", one->chosen, "why", one->why, "price_us",
+        one->price_us, "rounds", one->rounds, "far_rounds", one->far_rounds, "path_bytes",
+        one->path_bytes, "reduced_bytes", one->reduced_bytes, "messages", messages, "bytes", bytes);
     return object;
 }
 

@@ -33,7 +33,8 @@ typedef struct rota_candidate {
     bool able;   /* it can run the call; else `why` says what it lacks, and there are no counts */
     bool chosen; /* it runs the call; `why` says for what reason */
     double price_us;
-    double rounds; /* on the critical path */
+    double rounds;     /* on the critical path */
+    double far_rounds; /* those of them that go between hosts */
     double messages[ROTA_LINK_COUNT], bytes[ROTA_LINK_COUNT];
     double path_bytes; /* of one message per round, which waits to be passed on: sent, received */
     double reduced_bytes; /* read by reductions and local copies */

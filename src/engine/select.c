@@ -3,11 +3,11 @@
  * and the schedules.
  *
  * A price is linear: rounds * latency + messages * overhead + bytes * us_per_byte + reduced bytes *
- * reduce_us_per_byte, with messages and bytes of each class of links, and rounds, reductions and
- * the bytes of one message per round (path_bytes) at the prices of the slowest class that is used.
- * Rounds are the algorithm's closed form; the rest is counted once from the schedules of the ranks,
- * in chunks, so that one count serves every size. What is paid for is the core of the busiest rank:
- * what that does, and with several ranks on a core what average ones do for the others. */
+ * reduce_us_per_byte, all of each class of links, where the bytes of one message are added for each
+ * round (path_bytes). Rounds are the algorithm's closed form; the rest is counted once from the
+ * schedules of the ranks, in chunks, so that one count serves every size. What is paid for is the
+ * core of the busiest rank: what that does, and with several ranks on a core what average ones do
+ * for the others. */
 #include "engine/select.h"
 
 #include "base/error.h"
@@ -41,7 +41,7 @@ struct work {
 /* One algorithm's work for a kind, of whole blocks and of tiny ones. */
 struct select_traffic {
     bool counted, possible;
-    double rounds;
+    double rounds[SIDES];
     struct work work[2]; /* bytes as fractions of all blocks */
 };
 
@@ -144,7 +144,7 @@ static void count_traffic(const rota_comm *comm, const struct algorithm *algorit
     struct work work[2], mean[2];
     memset(mean, 0, sizeof(mean));
     traffic->counted = traffic->possible = true;
-    traffic->rounds = algorithm->rounds(kind, n);
+    double rounds = algorithm->rounds(kind, n);
     for (int i = 0; i < counted && traffic->possible; i++) {
         int rank = counted == n ? i : (int)((int64_t)i * (n - 1) / (counted - 1));
         traffic->possible = count_rank(comm, algorithm, kind, rank, work);
@@ -153,6 +153,10 @@ static void count_traffic(const rota_comm *comm, const struct algorithm *algorit
             work_join(&traffic->work[tiny], &work[tiny], 1, true);
         }
     }
+    /* In a round between hosts somebody sends or receives far away, most often both. */
+    double far = ceil(traffic->work[0].messages[FAR] / 2);
+    traffic->rounds[FAR] = far < rounds ? far : rounds;
+    traffic->rounds[NEAR] = rounds - traffic->rounds[FAR];
     for (int tiny = 0; tiny < 2; tiny++) {
         struct work *busiest = &traffic->work[tiny];
         /* Ranks of a host share its way to the others. */
@@ -254,13 +258,13 @@ struct bill {
     double messages[SIDES], bytes[SIDES], path_bytes, reduced_bytes, us;
 };
 
-/* Bytes of one message per round, at both of its ends: what is passed on must be there first, as
- * far as it does not travel in slices. */
-static double path_bytes(const rota_comm *comm, double rounds, const struct bill *bill) {
+/* Bytes of one message, at both of its ends: what is passed on must be there first, as far as it
+ * does not travel in slices. */
+static double hop_bytes(const rota_comm *comm, const struct bill *bill) {
     double messages = bill->messages[NEAR] + bill->messages[FAR];
     double each = messages > 0 ? (bill->bytes[NEAR] + bill->bytes[FAR]) / messages : 0;
     double slice = (double)comm->job->message_bytes;
-    return 2 * rounds * (each < slice ? each : slice);
+    return 2 * (each < slice ? each : slice);
 }
 
 static bool price(rota_comm *comm, int index, const struct wanted *wanted, int near,
@@ -268,23 +272,23 @@ static bool price(rota_comm *comm, int index, const struct wanted *wanted, int n
     const struct select_traffic *traffic = traffic_of(comm, index, wanted->kind);
     if (traffic == NULL || !traffic->possible)
         return false;
-    const struct prices *prices = &comm->select->prices;
+    const struct link_price *links[SIDES] = {&comm->select->prices.links[near],
+                                             &comm->select->prices.links[comm->select->links[FAR]]};
     const struct work *work = &traffic->work[wanted->count <= TINY_CHUNKS];
     double wider = (double)wanted->partial_size / (double)wanted->element_size;
     bill->reduced_bytes = wanted->bytes * (work->reduced_raw + wider * work->reduced_partial);
-    const struct link_price *slow =
-        &prices->links[work->messages[FAR] > 0 ? comm->select->links[FAR] : near];
-    bill->us = traffic->rounds * slow->latency_us + bill->reduced_bytes * slow->reduce_us_per_byte;
+    bill->us = bill->reduced_bytes * links[work->messages[FAR] > 0]->reduce_us_per_byte;
     for (int side = NEAR; side <= FAR; side++) {
-        const struct link_price *link =
-            &prices->links[side == FAR ? comm->select->links[FAR] : near];
         bill->messages[side] = work->messages[side];
         bill->bytes[side] = wanted->bytes * (work->raw[side] + wider * work->partial[side]);
-        bill->us +=
-            bill->messages[side] * link->overhead_us + bill->bytes[side] * link->us_per_byte;
+        bill->us += bill->messages[side] * links[side]->overhead_us +
+                    bill->bytes[side] * links[side]->us_per_byte;
     }
-    bill->path_bytes = path_bytes(comm, traffic->rounds, bill);
-    bill->us += bill->path_bytes * slow->us_per_byte;
+    double hop = hop_bytes(comm, bill);
+    for (int side = NEAR; side <= FAR; side++)
+        bill->us +=
+            traffic->rounds[side] * (links[side]->latency_us + hop * links[side]->us_per_byte);
+    bill->path_bytes = hop * (traffic->rounds[NEAR] + traffic->rounds[FAR]);
     return true;
 }
 
@@ -504,7 +508,9 @@ static void tell_bill(rota_comm *comm, int index, const struct wanted *wanted, i
     if (!candidate->able)
         return;
     candidate->price_us = bill.us;
-    candidate->rounds = traffic_of(comm, index, wanted->kind)->rounds;
+    const double *rounds = traffic_of(comm, index, wanted->kind)->rounds;
+    candidate->rounds = rounds[NEAR] + rounds[FAR];
+    candidate->far_rounds = rounds[FAR];
     candidate->messages[near] = bill.messages[NEAR];
     candidate->bytes[near] = bill.bytes[NEAR];
     candidate->messages[comm->select->links[FAR]] += bill.messages[FAR];
