@@ -3,6 +3,7 @@
  */
 #include "cli/arguments.h"
 #include "tools/command.h"
+#include "tools/topo_view.h"
 
 #include <rota/rota.h>
 #include <stdbool.h>
@@ -12,11 +13,13 @@
 
 static const char command[] = "rota topo";
 
+enum form { FORM_TEXT, FORM_JSON, FORM_SVG, FORM_NCCL, FORM_HWLOC };
+
 struct topo_arguments {
     const char *xml, *against;
     unsigned parts;
     bool merge;
-    rota_topo_format format;
+    enum form form;
 };
 
 enum {
@@ -45,12 +48,12 @@ static const struct argp_option options[] = {
     {"format", 'f', "FORMAT", 0, "text (default), json, svg; nccl or hwloc: as such XML", 0},
     {0}};
 
-static rota_topo_format format_parse(const char *value) {
+static enum form format_parse(const char *value) {
     static const char *const names[] = {"text", "json", "svg", "nccl", "hwloc"};
     char quoted[CLI_QUOTED];
     for (int i = 0; i < 5; i++)
         if (strcmp(value, names[i]) == 0)
-            return (rota_topo_format)i;
+            return (enum form)i;
     cli_fail(command, "--format expects text, json, svg, nccl or hwloc, not %s",
              cli_quote(value, quoted));
 }
@@ -66,19 +69,19 @@ static error_t option_parse(int key, char *value, struct argp_state *state) {
         arguments->xml = value;
         return 0;
     case KEY_RINGS:
-        arguments->parts |= ROTA_TOPO_WITH_RINGS;
+        arguments->parts |= TOPO_WITH_RINGS;
         return 0;
     case KEY_TREES:
-        arguments->parts |= ROTA_TOPO_WITH_TREES;
+        arguments->parts |= TOPO_WITH_TREES;
         return 0;
     case KEY_NICS:
-        arguments->parts |= ROTA_TOPO_WITH_NICS;
+        arguments->parts |= TOPO_WITH_NICS;
         return 0;
     case KEY_MATRIX:
-        arguments->parts |= ROTA_TOPO_WITH_MATRIX;
+        arguments->parts |= TOPO_WITH_MATRIX;
         return 0;
     case KEY_EXPLAIN:
-        arguments->parts |= ROTA_TOPO_WITH_REASONS;
+        arguments->parts |= TOPO_WITH_REASONS;
         return 0;
     case KEY_MERGE:
         arguments->merge = true;
@@ -87,7 +90,7 @@ static error_t option_parse(int key, char *value, struct argp_state *state) {
         arguments->against = value;
         return 0;
     case 'f':
-        arguments->format = format_parse(value);
+        arguments->form = format_parse(value);
         return 0;
     case ARGP_KEY_ARG:
         cli_fail(command, "unexpected argument %s: a file is given by --xml",
@@ -135,7 +138,7 @@ static void side_print(const char *who, const rota_topo_result *result, FILE *ou
 /* Both ring sets by the same measure. Beside JSON or a picture it goes to stderr. */
 static int against_print(rota_topo *topo, const struct topo_arguments *arguments) {
     rota_topo_result ours = ROTA_TOPO_RESULT_INIT, theirs = ROTA_TOPO_RESULT_INIT;
-    FILE *out = arguments->format == ROTA_TOPO_TEXT ? stdout : stderr;
+    FILE *out = arguments->form == FORM_TEXT ? stdout : stderr;
     if (rota_topo_find_rings(topo, &ours) != ROTA_OK ||
         rota_topo_judge(topo, arguments->against, &theirs) != ROTA_OK)
         return failed();
@@ -147,10 +150,33 @@ static int against_print(rota_topo *topo, const struct topo_arguments *arguments
     return 0;
 }
 
+static int show(rota_topo *topo, const struct topo_arguments *arguments) {
+    struct topo_view view;
+    if (arguments->form == FORM_NCCL || arguments->form == FORM_HWLOC)
+        return rota_topo_write(
+                   topo, arguments->form == FORM_NCCL ? ROTA_TOPO_NCCL_XML : ROTA_TOPO_HWLOC_XML,
+                   stdout) == ROTA_OK
+                   ? 0
+                   : failed();
+    rota_status status = topo_view_open(&view, topo, arguments->parts);
+    bool fine = status == ROTA_OK;
+    if (fine && arguments->form == FORM_JSON)
+        topo_json_print(&view, stdout);
+    else if (fine)
+        fine = arguments->form == FORM_SVG ? topo_svg_print(&view, stdout)
+                                           : topo_text_print(&view, stdout);
+    topo_view_close(&view);
+    if (status != ROTA_OK)
+        return failed();
+    fine = fflush(stdout) == 0 && ferror(stdout) == 0 && fine;
+    if (!fine)
+        fprintf(stderr, "%s: the topology cannot be written\n", command);
+    return fine ? 0 : 1;
+}
+
 int command_topo(int argc, char **argv) {
-    struct topo_arguments arguments = {.format = ROTA_TOPO_TEXT};
+    struct topo_arguments arguments = {.form = FORM_TEXT};
     rota_topo *topo = NULL;
-    rota_topo_result result = ROTA_TOPO_RESULT_INIT;
     cli_arguments_parse(&parser, command, argc, argv, 0, &arguments);
     setenv("HWLOC_HIDE_ERRORS", "2", 0); /* hwloc's banners say nothing that our messages do not */
     if (arguments.merge && arguments.xml == NULL)
@@ -158,14 +184,8 @@ int command_topo(int argc, char **argv) {
     if ((arguments.merge ? rota_topo_load_merged(arguments.xml, &topo)
                          : rota_topo_load(arguments.xml, &topo)) != ROTA_OK)
         return failed();
-    int status = 0;
-    if (((arguments.parts & ROTA_TOPO_WITH_RINGS) != 0 &&
-         rota_topo_find_rings(topo, &result) != ROTA_OK) ||
-        ((arguments.parts & ROTA_TOPO_WITH_TREES) != 0 &&
-         rota_topo_find_trees(topo, &result) != ROTA_OK) ||
-        rota_topo_write(topo, arguments.format, arguments.parts, stdout) != ROTA_OK)
-        status = failed();
-    else if (arguments.against != NULL)
+    int status = show(topo, &arguments);
+    if (status == 0 && arguments.against != NULL)
         status = against_print(topo, &arguments);
     rota_topo_free(topo);
     return status;

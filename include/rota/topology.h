@@ -48,17 +48,21 @@ ROTA_API rota_status rota_topo_read(const char *bytes, size_t length, const char
 /* Frees a topology. NULL is harmless. */
 ROTA_API void rota_topo_free(rota_topo *topo);
 
-/* What there is. Strings live as long as the topology. */
+/* What there is. Strings here and below live as long as the topology. */
 typedef struct rota_topo_info {
     size_t size;
     const char *source; /* file, or "this machine" */
+    int nodes;          /* of the tree of what holds what */
     int hosts, cpus;    /* cpus: NUMA nodes, else packages */
     int pci_switches;
     int gpus, nics, ports;    /* a NIC may have several ports */
     int nvswitches, switches; /* of GPUs, of the network */
     int warnings;
-    double link_gbps;      /* one direct link, one direction; 0 without links */
-    const char *link_name; /* "NVLink3", ... or "" */
+    double link_gbps;                    /* one direct link, one direction; 0 without links */
+    const char *link_name;               /* "NVLink3", ... or "" */
+    const char *link_source;             /* of the number */
+    const char *machine;                 /* what hwloc says of CPUs and memory in a line, or "" */
+    int cores, usable_cores, usable_pus; /* 0 where hwloc does not tell */
 } rota_topo_info;
 
 #define ROTA_TOPO_INFO_INIT ROTA_SIZED(rota_topo_info)
@@ -69,7 +73,42 @@ ROTA_API rota_status rota_topo_describe(const rota_topo *topo, rota_topo_info *i
 /* The i-th sentence on what is doubtful or was filled in; NULL past the end. */
 ROTA_API const char *rota_topo_warning(const rota_topo *topo, int index);
 
-/* One GPU. Strings live as long as the topology. */
+typedef enum rota_topo_kind {
+    ROTA_TOPO_HOST = 0,
+    ROTA_TOPO_PACKAGE = 1,
+    ROTA_TOPO_NUMA = 2,
+    ROTA_TOPO_ROOT = 3, /* a host bridge: what PCI devices hang on */
+    ROTA_TOPO_PCI = 4,  /* a PCI switch */
+    ROTA_TOPO_GPU = 5,
+    ROTA_TOPO_NIC = 6,
+    ROTA_TOPO_PORT = 7, /* of a NIC: what traffic names, as mlx5_0 */
+    ROTA_TOPO_NVSWITCH = 8,
+    ROTA_TOPO_SWITCH = 9, /* of the network */
+    ROTA_TOPO_GONE = 10   /* taken out: to be passed over */
+} rota_topo_kind;
+
+/* One node of the tree. */
+typedef struct rota_topo_node {
+    size_t size;
+    rota_topo_kind kind;
+    int parent, host;          /* node that holds it, number of its host; -1: none */
+    int id;                    /* among GPUs or ports, -1 for others */
+    int numa;                  /* -1 unknown */
+    int lanes;                 /* PCI upward, 0 unknown */
+    double gts, gbps;          /* per lane; GB/s of one direction, of a port its line; 0 unknown */
+    const char *name, *bus_id; /* "" when unknown */
+    const char *vendor;        /* of the CPU or device, "" when unknown */
+    const char *cpus;          /* its own, as "0-3,8-11", NULL when not known */
+    char label[96];            /* what messages call it: "GPU 3 (0000:0f:00.0)" */
+} rota_topo_node;
+
+#define ROTA_TOPO_NODE_INIT ROTA_SIZED(rota_topo_node)
+
+/* Node 0 ... nodes - 1. Errors: ROTA_ERR_ARGUMENT. */
+ROTA_API rota_status rota_topo_node_describe(const rota_topo *topo, int index,
+                                             rota_topo_node *node);
+
+/* One GPU. */
 typedef struct rota_topo_gpu {
     size_t size;
     const char *bus_id, *name; /* "" when unknown */
@@ -78,8 +117,8 @@ typedef struct rota_topo_gpu {
     int switch_links;          /* links to NVSwitches */
     rota_path nearest_class;   /* of the nearest NIC ports; ROTA_PATH_COUNT when there is none */
     int nearest_count;         /* how many ports are that near */
-    int nearest_port;          /* first of them, -1 when there is none */
-    char cpus[512];            /* near it, as "0-3,8-11"; "" when unknown */
+    const int *nearest_ports;  /* them, those with the fewest steps first */
+    const char *cpus;          /* near it, as "0-3,8-11"; NULL when not known */
 } rota_topo_gpu;
 
 #define ROTA_TOPO_GPU_INIT ROTA_SIZED(rota_topo_gpu)
@@ -136,6 +175,8 @@ typedef struct rota_topo_result {
     bool optimal;           /* score reaches bound */
     int hops[ROTA_PATH_COUNT];       /* of the single ring, where bound_kind is "hops" */
     int bound_hops[ROTA_PATH_COUNT]; /* the fewest possible, where proven */
+    int island_count;                /* of kind "islands" */
+    int path_bound; /* whole rings, if hops between islands cost nothing; -1 not known */
 } rota_topo_result;
 
 #define ROTA_TOPO_RESULT_INIT ROTA_SIZED(rota_topo_result)
@@ -164,6 +205,20 @@ typedef struct rota_topo_ring {
 ROTA_API rota_status rota_topo_ring_describe(const rota_topo *topo, int index,
                                              rota_topo_ring *ring);
 
+/* GPUs that links join, where these carry no ring through all of them. */
+typedef struct rota_topo_island {
+    size_t size;
+    int gpu_count;
+    const int *gpus; /* ascending; live until rings are searched again */
+    int paths;       /* directed paths through all of it at once; -1: alone, or not known */
+} rota_topo_island;
+
+#define ROTA_TOPO_ISLAND_INIT ROTA_SIZED(rota_topo_island)
+
+/* Errors: ROTA_ERR_ARGUMENT (not searched yet, or no such island). */
+ROTA_API rota_status rota_topo_island_describe(const rota_topo *topo, int index,
+                                               rota_topo_island *island);
+
 /* One spanning tree. Edge i leads from parents[i] to children[i]; a parent's own edge comes first.
  */
 typedef struct rota_topo_tree {
@@ -185,27 +240,11 @@ ROTA_API rota_status rota_topo_tree_describe(const rota_topo *topo, int index,
 ROTA_API rota_status rota_topo_judge(const rota_topo *topo, const char *graph_path,
                                      rota_topo_result *result);
 
-typedef enum rota_topo_format {
-    ROTA_TOPO_TEXT = 0,
-    ROTA_TOPO_JSON = 1,
-    ROTA_TOPO_SVG = 2,
-    ROTA_TOPO_NCCL_XML = 3,
-    ROTA_TOPO_HWLOC_XML = 4
-} rota_topo_format;
+typedef enum rota_topo_format { ROTA_TOPO_NCCL_XML = 0, ROTA_TOPO_HWLOC_XML = 1 } rota_topo_format;
 
-/* What text, JSON and SVG tell beside the devices. Rings and trees must have been searched. */
-enum {
-    ROTA_TOPO_WITH_RINGS = 1,
-    ROTA_TOPO_WITH_TREES = 2,
-    ROTA_TOPO_WITH_NICS = 4,
-    ROTA_TOPO_WITH_MATRIX = 8,
-    ROTA_TOPO_WITH_REASONS = 16
-};
-
-/* Writes the topology in one of the forms. Errors: ROTA_ERR_ARGUMENT, ROTA_ERR_SYSTEM (writing
- * failed), ROTA_ERR_MEMORY. */
-ROTA_API rota_status rota_topo_write(const rota_topo *topo, rota_topo_format format, unsigned parts,
-                                     FILE *out);
+/* Writes the topology in a form that others read. Errors: ROTA_ERR_ARGUMENT, ROTA_ERR_UNSUPPORTED
+ * (the form cannot hold it), ROTA_ERR_SYSTEM (writing failed), ROTA_ERR_MEMORY. */
+ROTA_API rota_status rota_topo_write(const rota_topo *topo, rota_topo_format format, FILE *out);
 
 #ifdef __cplusplus
 }

@@ -2,14 +2,18 @@
 #include <rota/topology.h>
 
 #include "base/error.h"
-#include "topology/print.h"
+#include "topology/rings.h"
+#include "topology/trees.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 struct rota_topo {
     struct topo *graph;
-    bool has_rings, has_trees;
+    char machine[256];
+    char **cpus;                  /* by node, NULL unknown */
+    int *nearest, *nearest_first; /* ports near GPU i: from place nearest_first[i] to [i + 1] */
+    bool has_rings;
     struct topo_rings rings;
     struct topo_trees trees;
 };
@@ -23,6 +27,37 @@ static rota_status merge_machine(struct topo *graph) {
         topo_merge(graph, machine);
     topo_destroy(machine);
     return status;
+}
+
+/* Sets of CPUs as text. */
+static bool write_cpus(rota_topo *topo) {
+    int count = topo->graph->node_count;
+    topo->cpus = calloc((size_t)count + 1, sizeof(*topo->cpus));
+    for (int i = 0; i < count && topo->cpus != NULL; i++) {
+        hwloc_const_bitmap_t cpus = topo->graph->nodes[i].cpus;
+        if (cpus != NULL && hwloc_bitmap_list_asprintf(&topo->cpus[i], cpus) < 0)
+            return false;
+    }
+    return topo->cpus != NULL;
+}
+
+static bool find_nearest(rota_topo *topo) {
+    const struct topo *graph = topo->graph;
+    int total = 0, room = 0;
+    rota_path best;
+    topo->nearest_first = calloc((size_t)graph->gpu_count + 1, sizeof(int));
+    for (int i = 0; i < graph->gpu_count && topo->nearest_first != NULL; i++) {
+        if (room < total + graph->port_count) {
+            room = total * 2 + graph->port_count;
+            int *larger = reallocarray(topo->nearest, (size_t)room, sizeof(int));
+            if (larger == NULL)
+                return false;
+            topo->nearest = larger;
+        }
+        total += topo_nearest_ports(graph, i, &topo->nearest[total], &best);
+        topo->nearest_first[i + 1] = total;
+    }
+    return topo->nearest_first != NULL;
 }
 
 /* bytes NULL: this machine. */
@@ -41,6 +76,10 @@ static rota_status make(const char *bytes, size_t length, const char *source, bo
         status = merge_machine(made->graph);
     if (status == ROTA_OK)
         status = topo_finish(made->graph);
+    if (status == ROTA_OK && (!write_cpus(made) || !find_nearest(made)))
+        status = error_raise(ROTA_ERR_MEMORY, "no memory for a topology");
+    if (made->graph->has_machine)
+        topo_machine_text(&made->graph->machine, made->machine, sizeof made->machine);
     if (status != ROTA_OK) {
         rota_topo_free(made);
         return status;
@@ -87,6 +126,11 @@ void rota_topo_free(rota_topo *topo) {
         return;
     topo_free_rings(&topo->rings);
     topo_free_trees(&topo->trees);
+    for (int i = 0; i < topo->graph->node_count && topo->cpus != NULL; i++)
+        free(topo->cpus[i]);
+    free(topo->cpus);
+    free(topo->nearest);
+    free(topo->nearest_first);
     topo_destroy(topo->graph);
     free(topo);
 }
@@ -95,21 +139,30 @@ rota_status rota_topo_describe(const rota_topo *topo, rota_topo_info *info) {
     if (topo == NULL || info == NULL || info->size < sizeof *info)
         return error_raise(ROTA_ERR_ARGUMENT, "rota_topo_describe: expected a topology and an info "
                                               "with its size set");
-    struct topo_counts counts = topo_count(topo->graph);
+    const struct topo *graph = topo->graph;
+    int of[TOPO_GONE + 1] = {0};
+    for (int i = 0; i < graph->node_count; i++)
+        of[graph->nodes[i].kind]++;
     *info = (rota_topo_info){
         .size = info->size,
-        .source = topo->graph->source,
-        .hosts = counts.hosts,
-        .cpus = counts.cpus,
-        .pci_switches = counts.pci_switches,
-        .gpus = counts.gpus,
-        .nics = counts.nics,
-        .ports = counts.ports,
-        .nvswitches = counts.nvswitches,
-        .switches = counts.switches,
-        .warnings = topo->graph->warning_count,
-        .link_gbps = topo->graph->link_gbps,
-        .link_name = topo->graph->link_name,
+        .source = graph->source,
+        .nodes = graph->node_count,
+        .hosts = of[TOPO_HOST],
+        .cpus = of[TOPO_NUMA] > 0 ? of[TOPO_NUMA] : of[TOPO_PACKAGE],
+        .pci_switches = of[TOPO_PCI],
+        .gpus = of[TOPO_GPU],
+        .nics = of[TOPO_NIC],
+        .ports = of[TOPO_PORT],
+        .nvswitches = of[TOPO_NVSWITCH],
+        .switches = of[TOPO_SWITCH],
+        .warnings = graph->warning_count,
+        .link_gbps = graph->link_gbps,
+        .link_name = graph->link_name,
+        .link_source = graph->link_from,
+        .machine = topo->machine,
+        .cores = graph->machine.cores,
+        .usable_cores = graph->machine.usable_cores,
+        .usable_pus = graph->machine.usable_pus,
     };
     return ROTA_OK;
 }
@@ -124,13 +177,30 @@ static bool has_gpu(const rota_topo *topo, int gpu) {
     return topo != NULL && gpu >= 0 && gpu < topo->graph->gpu_count;
 }
 
-static void copy_cpus(const struct topo *graph, int node, char *text, size_t size) {
-    char *list = NULL;
-    hwloc_const_bitmap_t cpus = topo_near_cpus(graph, node);
-    text[0] = '\0';
-    if (cpus != NULL && hwloc_bitmap_list_asprintf(&list, cpus) >= 0 && strlen(list) < size)
-        memcpy(text, list, strlen(list) + 1);
-    free(list);
+rota_status rota_topo_node_describe(const rota_topo *topo, int index, rota_topo_node *node) {
+    if (topo == NULL || index < 0 || index >= topo->graph->node_count || node == NULL ||
+        node->size < sizeof *node)
+        return error_raise(ROTA_ERR_ARGUMENT,
+                           "rota_topo_node_describe: expected a topology, a node of it and where "
+                           "to describe it with its size set");
+    const struct topo_node *found = &topo->graph->nodes[index];
+    *node = (rota_topo_node){
+        .size = node->size,
+        .kind = (rota_topo_kind)found->kind,
+        .parent = found->parent,
+        .host = found->host,
+        .id = found->id,
+        .numa = found->numa,
+        .lanes = found->lanes,
+        .gts = found->gts,
+        .gbps = found->gbps,
+        .name = found->name,
+        .bus_id = found->busid,
+        .vendor = found->vendor_name,
+        .cpus = topo->cpus[index],
+    };
+    topo_node_label(topo->graph, index, node->label);
+    return ROTA_OK;
 }
 
 rota_status rota_topo_gpu_describe(const rota_topo *topo, int gpu, rota_topo_gpu *info) {
@@ -140,10 +210,11 @@ rota_status rota_topo_gpu_describe(const rota_topo *topo, int gpu, rota_topo_gpu
                            "with its size set");
     const struct topo *graph = topo->graph;
     const struct topo_node *node = &graph->nodes[graph->gpus[gpu]];
-    int *ports = malloc(((size_t)graph->port_count + 1) * sizeof(int));
-    if (ports == NULL)
-        return error_raise(ROTA_ERR_MEMORY, "no memory for the ports of a GPU");
-    rota_topo_gpu found = {
+    const int *ports = &topo->nearest[topo->nearest_first[gpu]];
+    int count = topo->nearest_first[gpu + 1] - topo->nearest_first[gpu], near = graph->gpus[gpu];
+    while (near >= 0 && graph->nodes[near].cpus == NULL)
+        near = graph->nodes[near].parent;
+    *info = (rota_topo_gpu){
         .size = info->size,
         .bus_id = node->busid,
         .name = node->name,
@@ -151,14 +222,11 @@ rota_status rota_topo_gpu_describe(const rota_topo *topo, int gpu, rota_topo_gpu
         .numa = node->numa,
         .arch = node->arch,
         .switch_links = graph->switch_links[gpu],
-        .nearest_port = -1,
+        .nearest_class = count > 0 ? topo_port_class(graph, gpu, ports[0]) : ROTA_PATH_COUNT,
+        .nearest_count = count,
+        .nearest_ports = ports,
+        .cpus = near < 0 ? NULL : topo->cpus[near],
     };
-    found.nearest_count = topo_nearest_ports(graph, gpu, ports, &found.nearest_class);
-    if (found.nearest_count > 0)
-        found.nearest_port = ports[0];
-    free(ports);
-    copy_cpus(graph, graph->gpus[gpu], found.cpus, sizeof found.cpus);
-    *info = found;
     return ROTA_OK;
 }
 
@@ -223,6 +291,8 @@ static void fill_result(const struct topo_rings *rings, rota_topo_result *result
         .bound_kind = rings->bound_kind,
         .optimal = rings->optimal,
     };
+    result->island_count = rings->island_count;
+    result->path_bound = rings->path_bound;
     memcpy(result->hops, rings->hops, sizeof result->hops);
     memcpy(result->bound_hops, rings->bound_hops, sizeof result->bound_hops);
 }
@@ -253,7 +323,6 @@ rota_status rota_topo_find_trees(rota_topo *topo, rota_topo_result *result) {
         return status;
     topo_free_trees(&topo->trees);
     topo->trees = found;
-    topo->has_trees = true;
     *result = (rota_topo_result){
         .size = result->size,
         .count = found.count,
@@ -283,6 +352,20 @@ rota_status rota_topo_ring_describe(const rota_topo *topo, int index, rota_topo_
         .port_count = topo->rings.port_count,
         .ports = found->ports,
     };
+    return ROTA_OK;
+}
+
+rota_status rota_topo_island_describe(const rota_topo *topo, int index, rota_topo_island *island) {
+    if (topo == NULL || island == NULL || island->size < sizeof *island || index < 0 ||
+        index >= topo->rings.island_count)
+        return error_raise(ROTA_ERR_ARGUMENT,
+                           "rota_topo_island_describe: expected a topology, the number of an "
+                           "island found and an island with its size set");
+    const struct topo_island *found = &topo->rings.islands[index];
+    *island = (rota_topo_island){.size = island->size,
+                                 .gpu_count = found->count,
+                                 .gpus = found->gpus,
+                                 .paths = found->paths};
     return ROTA_OK;
 }
 
@@ -326,27 +409,12 @@ rota_status rota_topo_judge(const rota_topo *topo, const char *graph_path,
     return status;
 }
 
-rota_status rota_topo_write(const rota_topo *topo, rota_topo_format format, unsigned parts,
-                            FILE *out) {
-    bool rings = (parts & ROTA_TOPO_WITH_RINGS) != 0, trees = (parts & ROTA_TOPO_WITH_TREES) != 0;
-    if (topo == NULL || out == NULL || (rings && !topo->has_rings) || (trees && !topo->has_trees))
-        return error_raise(ROTA_ERR_ARGUMENT, "rota_topo_write: expected a topology, searched for "
-                                              "what is to be written, and a file");
-    struct topo_view view = {topo->graph, rings ? &topo->rings : NULL, trees ? &topo->trees : NULL,
-                             parts};
-    switch (format) {
-    case ROTA_TOPO_TEXT:
-        return topo_print_text(&view, out);
-    case ROTA_TOPO_JSON:
-        return topo_print_json(&view, out);
-    case ROTA_TOPO_SVG:
-        return topo_draw_svg(&view, out);
-    case ROTA_TOPO_NCCL_XML:
+rota_status rota_topo_write(const rota_topo *topo, rota_topo_format format, FILE *out) {
+    if (topo == NULL || out == NULL)
+        return error_raise(ROTA_ERR_ARGUMENT, "rota_topo_write: expected a topology and a file");
+    if (format == ROTA_TOPO_NCCL_XML)
         return topo_write_nccl(topo->graph, out);
-    case ROTA_TOPO_HWLOC_XML:
+    if (format == ROTA_TOPO_HWLOC_XML)
         return topo_write_hwloc(topo->graph, out);
-    default:
-        return error_raise(ROTA_ERR_ARGUMENT, "format is %d, expected a rota_topo_format",
-                           (int)format);
-    }
+    return error_raise(ROTA_ERR_ARGUMENT, "rota_topo_write: %d is no format", (int)format);
 }

@@ -1,6 +1,7 @@
 /* Maximum flow by Dinic's method (1970): shortest augmenting paths, level by level. The search for
  * paths keeps its own stack (the path itself), so depth costs no stack. */
 #include "topology/flow.h"
+#include "topology/grow.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,15 +31,9 @@ void flow_free(struct flow *flow) {
 }
 
 int flow_add(struct flow *flow, int from, int to, int64_t capacity) {
-    if (flow->arc_count + 2 > flow->arc_room) {
-        int room = flow->arc_room * 2 + 64;
-        struct flow_arc *larger = realloc(flow->arcs, (size_t)room * sizeof(*larger));
-        if (larger == NULL) {
-            flow->no_memory = true;
-            return -1;
-        }
-        flow->arcs = larger;
-        flow->arc_room = room;
+    if (!grow((void **)&flow->arcs, flow->arc_count + 1, &flow->arc_room, sizeof(*flow->arcs))) {
+        flow->no_memory = true;
+        return -1;
     }
     int arc = flow->arc_count;
     flow->arcs[arc] = (struct flow_arc){to, flow->first[from], capacity, capacity};

@@ -1,6 +1,7 @@
 /* Building the graph: nodes, links, warnings. What the readers have in common. */
 #include "topology/graph.h"
 #include "base/error.h"
+#include "topology/grow.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -35,25 +36,11 @@ void topo_destroy(struct topo *topo) {
     free(topo);
 }
 
-/* Room for one more element; false without memory, which the graph remembers. */
-static bool grow(struct topo *topo, void **array, int count, int *room, size_t size) {
-    if (count < *room)
-        return true;
-    int wanted = *room < 32 ? 64 : *room * 2;
-    void *larger = reallocarray(*array, (size_t)wanted, size);
-    if (larger == NULL) {
-        topo->no_memory = true;
-        return false;
-    }
-    *array = larger;
-    *room = wanted;
-    return true;
-}
-
 int topo_add_node(struct topo *topo, enum topo_kind kind, int parent) {
-    if (!grow(topo, (void **)&topo->nodes, topo->node_count, &topo->node_room,
-              sizeof(*topo->nodes)))
+    if (!grow((void **)&topo->nodes, topo->node_count, &topo->node_room, sizeof(*topo->nodes))) {
+        topo->no_memory = true;
         return -1;
+    }
     struct topo_node *node = &topo->nodes[topo->node_count];
     *node = (struct topo_node){.kind = kind,
                                .parent = parent,
@@ -73,10 +60,10 @@ int topo_add_node(struct topo *topo, enum topo_kind kind, int parent) {
 void topo_add_link(struct topo *topo, int from, int to, int count) {
     if (count <= 0 || from < 0 || to < 0)
         return;
-    if (!grow(topo, (void **)&topo->links, topo->link_count, &topo->link_room,
-              sizeof(*topo->links)))
-        return;
-    topo->links[topo->link_count++] = (struct topo_link){from, to, count};
+    if (!grow((void **)&topo->links, topo->link_count, &topo->link_room, sizeof(*topo->links)))
+        topo->no_memory = true;
+    else
+        topo->links[topo->link_count++] = (struct topo_link){from, to, count};
 }
 
 void topo_warn(struct topo *topo, const char *format, ...) {

@@ -12,18 +12,18 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum topo_kind {
-    TOPO_HOST,
-    TOPO_PACKAGE,
-    TOPO_NUMA,
-    TOPO_ROOT, /* a host bridge: what PCI devices hang on */
-    TOPO_PCI,  /* a PCI switch or bridge, or a device not yet told apart */
-    TOPO_GPU,
-    TOPO_NIC,  /* the device */
-    TOPO_PORT, /* a port of a NIC: what traffic names, as mlx5_0 */
-    TOPO_NVSWITCH,
-    TOPO_SWITCH, /* of the network */
-    TOPO_GONE,   /* taken out: nothing refers to it */
+enum topo_kind { /* as users have it */
+                 TOPO_HOST = ROTA_TOPO_HOST,
+                 TOPO_PACKAGE = ROTA_TOPO_PACKAGE,
+                 TOPO_NUMA = ROTA_TOPO_NUMA,
+                 TOPO_ROOT = ROTA_TOPO_ROOT,
+                 TOPO_PCI = ROTA_TOPO_PCI, /* while reading also a device not yet told apart */
+                 TOPO_GPU = ROTA_TOPO_GPU,
+                 TOPO_NIC = ROTA_TOPO_NIC,
+                 TOPO_PORT = ROTA_TOPO_PORT,
+                 TOPO_NVSWITCH = ROTA_TOPO_NVSWITCH,
+                 TOPO_SWITCH = ROTA_TOPO_SWITCH,
+                 TOPO_GONE = ROTA_TOPO_GONE,
 };
 
 /* What kind of direct link joins GPUs. */

@@ -6,10 +6,9 @@
  * comments are taken out. */
 #include "topology/hwloc_check.h"
 #include "base/error.h"
+#include "topology/xml.h"
 
 #include <ctype.h>
-#include <expat.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,32 +18,16 @@
 #define MAX_DEPTH 64
 
 struct checking {
-    XML_Parser parser;
+    struct topo_xml xml;
     int depth;
-    bool saw_root;
     int version; /* stated by the root, 1 when it states none */
-    char reason[128];
 };
-
-static void refuse(struct checking *checking, const char *format, const char *what) {
-    if (checking->reason[0] == '\0')
-        snprintf(checking->reason, sizeof(checking->reason), format, what);
-    XML_StopParser(checking->parser, XML_FALSE);
-}
-
-static const char *attribute(const char **attributes, const char *name) {
-    for (; attributes[0] != NULL; attributes += 2)
-        if (strcmp(attributes[0], name) == 0)
-            return attributes[1];
-    return NULL;
-}
 
 static void need(struct checking *checking, const char **attributes, const char *type,
                  const char *name) {
-    char what[96];
-    snprintf(what, sizeof(what), "%.40s without attribute %s", type, name);
-    if (attribute(attributes, name) == NULL)
-        refuse(checking, "an element of type %s", what);
+    if (topo_xml_attribute(attributes, name) == NULL)
+        topo_xml_refuse(&checking->xml, "an element of type %.40s without attribute %s", type,
+                        name);
 }
 
 /* What attributes must look like: hwloc takes most of them on trust, and where it does not, it
@@ -140,12 +123,9 @@ static void check_shapes(struct checking *checking, const char **attributes) {
     for (; attributes[0] != NULL; attributes += 2)
         for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
             if (strcmp(attributes[0], shapes[i].name) == 0 &&
-                !has_shape(attributes[1], shapes[i].shape)) {
-                char what[96];
-                snprintf(what, sizeof(what), "attribute %s is \"%.40s\"", attributes[0],
-                         attributes[1]);
-                refuse(checking, "malformed: %s", what);
-            }
+                !has_shape(attributes[1], shapes[i].shape))
+                topo_xml_refuse(&checking->xml, "malformed: attribute %s is \"%.40s\"",
+                                attributes[0], attributes[1]);
 }
 
 static const char *const types[] = {
@@ -167,25 +147,25 @@ static bool is_among(const char *text, const char *const *list, size_t count) {
 
 static void check_object(struct checking *checking, const char **attributes) {
     static const char *const sets[] = {"cpuset", "complete_cpuset", "nodeset", "complete_nodeset"};
-    const char *type = attribute(attributes, "type");
+    const char *type = topo_xml_attribute(attributes, "type");
     if (type == NULL) {
-        refuse(checking, "an object without attribute %s", "type");
+        topo_xml_refuse(&checking->xml, "an object without attribute %s", "type");
         return;
     }
     if (!is_among(type, types, sizeof(types) / sizeof(types[0])))
-        refuse(checking, "the type \"%.40s\" is not known", type);
+        topo_xml_refuse(&checking->xml, "the type \"%.40s\" is not known", type);
     bool io = strcmp(type, "PCIDev") == 0 || strcmp(type, "Bridge") == 0 ||
               strcmp(type, "OSDev") == 0 || strcmp(type, "Misc") == 0;
     for (size_t i = 0; i < (checking->version == 1 ? 2 : 4) && !io; i++)
         need(checking, attributes, type, sets[i]); /* hwloc 2.9 crashes without */
     for (size_t i = 2; i < 4; i++)                 /* in version 1 both or none */
-        if (attribute(attributes, sets[i]) != NULL)
+        if (topo_xml_attribute(attributes, sets[i]) != NULL)
             need(checking, attributes, type, sets[5 - i]);
     if (strcmp(type, "PU") == 0 || strcmp(type, "NUMANode") == 0) {
-        const char *index = attribute(attributes, "os_index");
+        const char *index = topo_xml_attribute(attributes, "os_index");
         need(checking, attributes, type, "os_index");
         if (index != NULL && !has_shape(index, INDEX))
-            refuse(checking, "malformed: os_index is \"%.40s\"", index);
+            topo_xml_refuse(&checking->xml, "malformed: os_index is \"%.40s\"", index);
     }
     if (strcmp(type, "PCIDev") == 0) {
         need(checking, attributes, type, "pci_busid");
@@ -200,18 +180,17 @@ static void check_object(struct checking *checking, const char **attributes) {
 static void on_start(void *argument, const char *name, const char **attributes) {
     struct checking *checking = argument;
     if (checking->depth++ == 0) {
-        const char *version = attribute(attributes, "version");
-        checking->saw_root = strcmp(name, "topology") == 0;
+        const char *version = topo_xml_attribute(attributes, "version");
         checking->version = version == NULL ? 1 : (int)(strtol(version, NULL, 10) & 0xffff);
-        if (!checking->saw_root)
-            refuse(checking, "the root element is not <%s>", "topology");
+        if (strcmp(name, "topology") != 0)
+            topo_xml_refuse(&checking->xml, "the root element is not <%s>", "topology");
     }
     if (checking->depth > MAX_DEPTH)
-        refuse(checking, "elements are nested deeper than %s levels", "64");
+        topo_xml_refuse(&checking->xml, "elements are nested deeper than %s levels", "64");
     if (checking->version > 2)
         return; /* hwloc's to refuse, or to know */
     if (!is_among(name, elements, sizeof(elements) / sizeof(elements[0])))
-        refuse(checking, "element <%.40s> is not known", name);
+        topo_xml_refuse(&checking->xml, "element <%.40s> is not known", name);
     check_shapes(checking, attributes);
     if (strcmp(name, "object") == 0)
         check_object(checking, attributes);
@@ -222,14 +201,6 @@ static void on_start(void *argument, const char *name, const char **attributes) 
 static void on_end(void *argument, const char *name) {
     (void)name;
     ((struct checking *)argument)->depth--;
-}
-
-static void on_entity(void *argument, const char *name, int is_parameter, const char *value,
-                      int value_length, const char *base, const char *system_id,
-                      const char *public_id, const char *notation) {
-    (void)is_parameter, (void)value, (void)value_length, (void)base, (void)system_id;
-    (void)public_id, (void)notation;
-    refuse(argument, "it declares the entity %.40s", name);
 }
 
 /* "<!--" begins a comment wherever it stands: < is not allowed in attributes, and hwloc's files
@@ -251,22 +222,9 @@ static size_t strip_comments(char *text, size_t length) {
 
 rota_status hwloc_check(const char *source, const char *bytes, size_t length, char **text,
                         size_t *text_length, int *version) {
-    struct checking checking = {.parser = XML_ParserCreate(NULL)};
-    if (checking.parser == NULL)
-        return error_raise(ROTA_ERR_MEMORY, "no memory for the topology of %.150s", source);
-    XML_SetUserData(checking.parser, &checking);
-    XML_SetElementHandler(checking.parser, on_start, on_end);
-    XML_SetEntityDeclHandler(checking.parser, on_entity);
-    bool fine =
-        length < INT_MAX && XML_Parse(checking.parser, bytes, (int)length, 1) == XML_STATUS_OK;
-    rota_status status = ROTA_OK;
-    if (!fine)
-        status = error_raise(ROTA_ERR_FORMAT, "%s, line %lu: %s", source,
-                             (unsigned long)XML_GetCurrentLineNumber(checking.parser),
-                             checking.reason[0] != '\0'
-                                 ? checking.reason
-                                 : XML_ErrorString(XML_GetErrorCode(checking.parser)));
-    XML_ParserFree(checking.parser);
+    struct checking checking = {.depth = 0};
+    rota_status status =
+        topo_xml_parse(&checking.xml, source, bytes, length, on_start, on_end, NULL);
     if (status != ROTA_OK)
         return status;
     char *copy = malloc(length + 1);

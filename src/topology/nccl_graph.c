@@ -1,34 +1,26 @@
 /* NCCL's graph files: the rings that NCCL chose (NCCL_GRAPH_DUMP_FILE) or is told to take. Read for
  * comparison: each ring is a list of device numbers. */
 #include "base/error.h"
+#include "topology/grow.h"
 #include "topology/rings.h"
+#include "topology/xml.h"
 
-#include <expat.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define PATTERN_RING 4 /* NCCL_TOPO_PATTERN_RING */
 
 struct reading {
+    struct topo_xml xml;
     struct topo_graph_file *file;
-    XML_Parser parser;
     int depth, room, used, width; /* of the channel being read */
-    bool in_ring, saw_root, no_memory;
-    const char *refused;
+    bool in_ring;
 };
 
+/* "" where there is none. */
 static const char *attribute(const char **attributes, const char *name) {
-    for (; attributes[0] != NULL; attributes += 2)
-        if (strcmp(attributes[0], name) == 0)
-            return attributes[1];
-    return "";
-}
-
-static void refuse(struct reading *reading, const char *reason) {
-    if (reading->refused == NULL)
-        reading->refused = reason;
-    XML_StopParser(reading->parser, XML_FALSE);
+    const char *value = topo_xml_attribute(attributes, name);
+    return value != NULL ? value : "";
 }
 
 static void add_device(struct reading *reading, const char *text) {
@@ -36,19 +28,13 @@ static void add_device(struct reading *reading, const char *text) {
     char *end;
     long device = strtol(text, &end, 10);
     if (end == text || *end != '\0' || device < 0 || device > 1 << 20) {
-        refuse(reading, "a <gpu> has no dev");
+        topo_xml_refuse(&reading->xml, "a <gpu> has no dev");
         return;
     }
-    if (reading->used == reading->room) {
-        int room = reading->room * 2 + 64;
-        int *larger = reallocarray(file->devices, (size_t)room, sizeof(int));
-        if (larger == NULL) {
-            reading->no_memory = true;
-            refuse(reading, "no memory");
-            return;
-        }
-        file->devices = larger;
-        reading->room = room;
+    if (!grow((void **)&file->devices, reading->used, &reading->room, sizeof(int))) {
+        reading->xml.no_memory = true;
+        topo_xml_refuse(&reading->xml, "no memory");
+        return;
     }
     file->devices[reading->used++] = (int)device;
     reading->width++;
@@ -58,9 +44,8 @@ static void on_start(void *argument, const char *name, const char **attributes) 
     struct reading *reading = argument;
     struct topo_graph_file *file = reading->file;
     if (reading->depth++ == 0) {
-        reading->saw_root = strcmp(name, "graphs") == 0;
-        if (!reading->saw_root)
-            refuse(reading, "the root element is not <graphs>");
+        if (strcmp(name, "graphs") != 0)
+            topo_xml_refuse(&reading->xml, "the root element is not <graphs>");
     } else if (strcmp(name, "graph") == 0) {
         reading->in_ring = strtol(attribute(attributes, "pattern"), NULL, 10) == PATTERN_RING;
         if (reading->in_ring) {
@@ -84,43 +69,23 @@ static void on_end(void *argument, const char *name) {
     if (!reading->in_ring || strcmp(name, "channel") != 0 || reading->width == 0)
         return;
     if (file->count > 0 && reading->width != file->width)
-        refuse(reading, "its channels have different numbers of GPUs");
+        topo_xml_refuse(&reading->xml, "its channels have different numbers of GPUs");
     file->width = reading->width;
     file->count++;
     reading->width = 0;
     if ((long)file->count * file->width != reading->used)
-        refuse(reading, "a <gpu> stands outside its channel");
-}
-
-static void on_entity(void *argument, const char *name, int is_parameter, const char *value,
-                      int value_length, const char *base, const char *system_id,
-                      const char *public_id, const char *notation) {
-    (void)name, (void)is_parameter, (void)value, (void)value_length, (void)base, (void)system_id;
-    (void)public_id, (void)notation;
-    refuse(argument, "it declares an entity");
+        topo_xml_refuse(&reading->xml, "a <gpu> stands outside its channel");
 }
 
 rota_status topo_read_graph(const char *source, const char *bytes, size_t length,
                             struct topo_graph_file *file) {
-    struct reading reading = {.file = file, .parser = XML_ParserCreate(NULL)};
+    struct reading reading = {.file = file};
     *file = (struct topo_graph_file){0};
-    if (reading.parser == NULL)
-        return error_raise(ROTA_ERR_MEMORY, "no memory for %.150s", source);
-    XML_SetUserData(reading.parser, &reading);
-    XML_SetElementHandler(reading.parser, on_start, on_end);
-    XML_SetEntityDeclHandler(reading.parser, on_entity);
-    bool parsed =
-        length <= INT_MAX && XML_Parse(reading.parser, bytes, (int)length, 1) == XML_STATUS_OK;
-    rota_status status = ROTA_OK;
-    if (reading.no_memory)
-        status = error_raise(ROTA_ERR_MEMORY, "no memory for %.150s", source);
-    else if (!parsed || file->count == 0)
-        status = error_raise(ROTA_ERR_FORMAT, "%.150s, line %lu: %s", source,
-                             (unsigned long)XML_GetCurrentLineNumber(reading.parser),
-                             reading.refused != NULL ? reading.refused
-                             : parsed                ? "no ring graph (pattern 4) with channels"
-                                      : XML_ErrorString(XML_GetErrorCode(reading.parser)));
-    XML_ParserFree(reading.parser);
+    rota_status status =
+        topo_xml_parse(&reading.xml, source, bytes, length, on_start, on_end, NULL);
+    if (status == ROTA_OK && file->count == 0)
+        status =
+            error_raise(ROTA_ERR_FORMAT, "%.150s: no ring graph (pattern 4) with channels", source);
     if (status != ROTA_OK)
         topo_free_graph(file);
     return status;

@@ -7,9 +7,10 @@
  * resolved at the end, when all devices are known. */
 #include "base/error.h"
 #include "topology/graph.h"
+#include "topology/grow.h"
+#include "topology/xml.h"
 
 #include <ctype.h>
-#include <expat.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,35 +29,19 @@ struct target {
 };
 
 struct reading {
+    struct topo_xml xml;
     struct topo *topo;
-    XML_Parser parser;
     int *stack;
     int depth, room;
     struct target *targets;
     int target_count, target_room;
     size_t affinity_length;
-    bool saw_system, refused;
-    char reason[160];
     int unclassified, no_speed, no_vendor, no_affinity, stray_text;
     int ports, direct_ports;
 };
 
-static void refuse(struct reading *reading, const char *reason) {
-    if (!reading->refused)
-        snprintf(reading->reason, sizeof(reading->reason), "%s", reason);
-    reading->refused = true;
-    XML_StopParser(reading->parser, XML_FALSE);
-}
-
-static const char *attribute(const char **attributes, const char *name) {
-    for (; attributes[0] != NULL; attributes += 2)
-        if (strcmp(attributes[0], name) == 0)
-            return attributes[1];
-    return NULL;
-}
-
 static int attribute_int(const char **attributes, const char *name, int fallback) {
-    const char *text = attribute(attributes, name);
+    const char *text = topo_xml_attribute(attributes, name);
     char *end;
     if (text == NULL)
         return fallback;
@@ -65,7 +50,7 @@ static int attribute_int(const char **attributes, const char *name, int fallback
 }
 
 static uint32_t attribute_hex(const char **attributes, const char *name) {
-    const char *text = attribute(attributes, name);
+    const char *text = topo_xml_attribute(attributes, name);
     return text == NULL ? 0 : (uint32_t)strtoul(text, NULL, 16);
 }
 
@@ -123,23 +108,25 @@ static hwloc_bitmap_t read_affinity(struct reading *reading, const char *text, i
 
 static int open_cpu(struct reading *reading, const char **attributes) {
     struct topo *topo = reading->topo;
-    const char *hash = attribute(attributes, "host_hash");
+    const char *hash = topo_xml_attribute(attributes, "host_hash");
     int host = topo_host_named(topo, hash != NULL ? hash : "");
     if (topo->host_count > MAX_HOSTS)
-        refuse(reading, "more than 4096 hosts (host_hash)");
+        topo_xml_refuse(&reading->xml, "more than 4096 hosts (host_hash)");
     int numa = topo_add_node(topo, TOPO_NUMA, host);
     if (host < 0 || numa < 0)
         return -1;
     struct topo_node *node = &topo->nodes[numa];
     node->numa = attribute_int(attributes, "numaid", -1);
-    topo_copy_text(node->arch_name, sizeof(node->arch_name), attribute(attributes, "arch"));
-    topo_copy_text(node->vendor_name, sizeof(node->vendor_name), attribute(attributes, "vendor"));
+    topo_copy_text(node->arch_name, sizeof(node->arch_name),
+                   topo_xml_attribute(attributes, "arch"));
+    topo_copy_text(node->vendor_name, sizeof(node->vendor_name),
+                   topo_xml_attribute(attributes, "vendor"));
     node->family = (uint32_t)attribute_int(attributes, "familyid", 0);
     node->model = (uint32_t)attribute_int(attributes, "modelid", 0);
     reading->no_vendor += node->arch_name[0] == '\0' || node->vendor_name[0] == '\0';
     if (node->numa < 0)
         topo_warn(topo, "a cpu element has no numaid");
-    const char *affinity = attribute(attributes, "affinity");
+    const char *affinity = topo_xml_attribute(attributes, "affinity");
     if (affinity != NULL && affinity[0] != '\0')
         topo->nodes[numa].cpus = read_affinity(reading, affinity, topo->nodes[numa].numa);
     else
@@ -152,11 +139,11 @@ static int open_pci(struct reading *reading, int parent, const char **attributes
     if (pci < 0)
         return -1;
     struct topo_node *node = &reading->topo->nodes[pci];
-    copy_busid(node->busid, attribute(attributes, "busid"));
+    copy_busid(node->busid, topo_xml_attribute(attributes, "busid"));
     node->pci_class = attribute_hex(attributes, "class");
     node->vendor = attribute_hex(attributes, "vendor");
     node->device = attribute_hex(attributes, "device");
-    node->gts = leading_number(attribute(attributes, "link_speed"));
+    node->gts = leading_number(topo_xml_attribute(attributes, "link_speed"));
     node->lanes = attribute_int(attributes, "link_width", 0);
     if (node->lanes < 0 || node->lanes > 64)
         node->lanes = 0;
@@ -197,7 +184,7 @@ static int open_gpu(struct reading *reading, int parent, const char **attributes
     if (gpu < 0)
         return -1;
     struct topo_node *node = &reading->topo->nodes[gpu];
-    const char *gcn = attribute(attributes, "gcn");
+    const char *gcn = topo_xml_attribute(attributes, "gcn");
     node->dev = attribute_int(attributes, "dev", -1);
     node->rank = attribute_int(attributes, "rank", -1);
     node->arch = gcn != NULL ? read_gcn(gcn) : attribute_int(attributes, "sm", 0);
@@ -211,13 +198,13 @@ static int open_port(struct reading *reading, int parent, const char **attribute
     if (port < 0)
         return -1;
     struct topo_node *node = &reading->topo->nodes[port];
-    const char *name = attribute(attributes, "name");
+    const char *name = topo_xml_attribute(attributes, "name");
     node->dev = attribute_int(attributes, "dev", -1);
     if (name != NULL && name[0] != '\0')
         topo_copy_text(node->name, sizeof(node->name), name);
     else
         snprintf(node->name, sizeof(node->name), "net%d", node->dev);
-    node->gbps = leading_number(attribute(attributes, "speed")) / 8000.0; /* from Mbit/s */
+    node->gbps = leading_number(topo_xml_attribute(attributes, "speed")) / 8000.0; /* from Mbit/s */
     reading->direct_ports += attribute_int(attributes, "gdr", 1) != 0;
     reading->ports++;
     if (node->gbps <= 0)
@@ -226,23 +213,17 @@ static int open_port(struct reading *reading, int parent, const char **attribute
 }
 
 static void add_target(struct reading *reading, int gpu, bool xgmi, const char **attributes) {
-    if (reading->target_count == reading->target_room) {
-        int room = reading->target_room * 2 + 64;
-        struct target *larger =
-            reallocarray(reading->targets, (size_t)room, sizeof(*reading->targets));
-        if (larger == NULL) {
-            reading->topo->no_memory = true;
-            return;
-        }
-        reading->targets = larger;
-        reading->target_room = room;
+    if (!grow((void **)&reading->targets, reading->target_count, &reading->target_room,
+              sizeof(*reading->targets))) {
+        reading->topo->no_memory = true;
+        return;
     }
     struct target *target = &reading->targets[reading->target_count];
     target->gpu = gpu;
     target->xgmi = xgmi;
     target->count = attribute_int(attributes, "count", -1);
     target->tclass = attribute_hex(attributes, "tclass");
-    copy_busid(target->busid, attribute(attributes, "target"));
+    copy_busid(target->busid, topo_xml_attribute(attributes, "target"));
     if (target->count < 0 || target->count > 1024) {
         topo_warn(reading->topo, "a link to %s has no usable count: taken as 1", target->busid);
         target->count = 1;
@@ -284,25 +265,17 @@ static int open_element(struct reading *reading, int parent, const char *name,
 
 static void on_start(void *argument, const char *name, const char **attributes) {
     struct reading *reading = argument;
-    if (reading->depth == 0) {
-        reading->saw_system = strcmp(name, "system") == 0;
-        if (!reading->saw_system)
-            refuse(reading, "the root element is not <system>");
-    }
+    if (reading->depth == 0 && strcmp(name, "system") != 0)
+        topo_xml_refuse(&reading->xml, "the root element is not <system>");
     if (reading->depth > MAX_DEPTH) {
-        refuse(reading, "elements are nested deeper than 256 levels, which PCI cannot be");
+        topo_xml_refuse(&reading->xml,
+                        "elements are nested deeper than 256 levels, which PCI cannot be");
         return;
     }
-    if (reading->depth == reading->room) {
-        int room = reading->room * 2 + 64;
-        int *larger = reallocarray(reading->stack, (size_t)room, sizeof(int));
-        if (larger == NULL) {
-            reading->topo->no_memory = true;
-            refuse(reading, "no memory");
-            return;
-        }
-        reading->stack = larger;
-        reading->room = room;
+    if (!grow((void **)&reading->stack, reading->depth, &reading->room, sizeof(int))) {
+        reading->topo->no_memory = true;
+        topo_xml_refuse(&reading->xml, "no memory");
+        return;
     }
     int parent = reading->depth > 0 ? reading->stack[reading->depth - 1] : -1;
     reading->stack[reading->depth] =
@@ -322,15 +295,6 @@ static void on_text(void *argument, const char *text, int length) {
             reading->stray_text++;
             return;
         }
-}
-
-/* Entities have no place in these files and are a known way to make parsers explode. */
-static void on_entity(void *argument, const char *name, int is_parameter, const char *value,
-                      int value_length, const char *base, const char *system_id,
-                      const char *public_id, const char *notation) {
-    (void)name, (void)is_parameter, (void)value, (void)value_length, (void)base, (void)system_id;
-    (void)public_id, (void)notation;
-    refuse(argument, "it declares an entity");
 }
 
 /* Leaves that no element tells apart: by PCI class, else unknown. */
@@ -491,38 +455,17 @@ static void summarize(struct reading *reading) {
         topo_warn(topo, "stray text between the elements, ignored");
 }
 
-static rota_status parse(struct reading *reading, const char *bytes, size_t length) {
-    XML_SetUserData(reading->parser, reading);
-    XML_SetElementHandler(reading->parser, on_start, on_end);
-    XML_SetCharacterDataHandler(reading->parser, on_text);
-    XML_SetEntityDeclHandler(reading->parser, on_entity);
-    /* White space and comments before the root are legal; a declaration after them is not, and no
-     * file has one. */
-    enum XML_Status status = XML_Parse(reading->parser, bytes, (int)length, 1);
-    if (reading->topo->no_memory)
-        return error_raise(ROTA_ERR_MEMORY, "no memory for the topology of %.150s",
-                           reading->topo->source);
-    if (status == XML_STATUS_OK && reading->saw_system)
-        return ROTA_OK;
-    return error_raise(ROTA_ERR_FORMAT, "%s, line %lu: %s", reading->topo->source,
-                       (unsigned long)XML_GetCurrentLineNumber(reading->parser),
-                       reading->refused ? reading->reason
-                                        : XML_ErrorString(XML_GetErrorCode(reading->parser)));
-}
-
 rota_status topo_read_nccl(struct topo *topo, const char *bytes, size_t length) {
-    struct reading reading = {.topo = topo, .parser = XML_ParserCreate(NULL)};
-    if (reading.parser == NULL)
-        return error_raise(ROTA_ERR_MEMORY, "no memory for the topology of %.150s", topo->source);
-    rota_status status = length > INT_MAX
-                             ? error_raise(ROTA_ERR_FORMAT, "%s: more than 2 GiB", topo->source)
-                             : parse(&reading, bytes, length);
+    struct reading reading = {.topo = topo};
+    rota_status status =
+        topo_xml_parse(&reading.xml, topo->source, bytes, length, on_start, on_end, on_text);
+    if (topo->no_memory)
+        status = error_raise(ROTA_ERR_MEMORY, "no memory for the topology of %.150s", topo->source);
     if (status == ROTA_OK) {
         classify_leaves(&reading);
         resolve_targets(&reading);
         summarize(&reading);
     }
-    XML_ParserFree(reading.parser);
     free(reading.stack);
     free(reading.targets);
     return status;

@@ -14,6 +14,7 @@
  * Whole cycles come from diving: take the cycle with the largest share as whole, lower the
  * capacities, solve again; a choice that lowers the optimum too far is undone. */
 #include "topology/packing.h"
+#include "topology/grow.h"
 #include "topology/hamilton.h"
 
 #include <math.h>
@@ -90,14 +91,9 @@ static int arc_row(const struct packing *problem, const int *cycle, int at) {
 }
 
 static bool add_column(struct simplex *simplex, const int *cycle) {
-    if (simplex->column_count == simplex->column_room) {
-        int room = simplex->column_room * 2 + 64;
-        int *larger = realloc(simplex->columns, (size_t)room * (size_t)simplex->n * sizeof(int));
-        if (larger == NULL)
-            return false;
-        simplex->columns = larger;
-        simplex->column_room = room;
-    }
+    if (!grow((void **)&simplex->columns, simplex->column_count, &simplex->column_room,
+              (size_t)simplex->n * sizeof(int)))
+        return false;
     memcpy(&simplex->columns[simplex->column_count * simplex->n], cycle,
            (size_t)simplex->n * sizeof(int));
     simplex->column_count++;

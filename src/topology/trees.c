@@ -17,6 +17,7 @@
 #include "topology/trees.h"
 #include "base/error.h"
 #include "topology/flow.h"
+#include "topology/grow.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -41,14 +42,8 @@ struct forest {
 };
 
 static struct topo_tree *add_tree(struct topo_trees *trees, int root, double share) {
-    if (trees->count == trees->room) {
-        int room = trees->room * 2 + 64;
-        struct topo_tree *larger = reallocarray(trees->trees, (size_t)room, sizeof(*larger));
-        if (larger == NULL)
-            return NULL;
-        trees->trees = larger;
-        trees->room = room;
-    }
+    if (!grow((void **)&trees->trees, trees->count, &trees->room, sizeof(*trees->trees)))
+        return NULL;
     struct topo_tree *tree = &trees->trees[trees->count];
     *tree = (struct topo_tree){.root = root, .share = share};
     tree->parents = calloc((size_t)trees->gpu_count + 1, sizeof(int));
@@ -133,14 +128,9 @@ static void forest_free(struct forest *forest) {
 /* A batch of its own, or one that goes on from another. */
 static bool add_batch(struct forest *forest, int root, int64_t times, int like) {
     size_t n = (size_t)forest->n;
-    if (forest->batch_count == forest->batch_room) {
-        int room = forest->batch_room * 2 + 64;
-        struct batch *larger = reallocarray(forest->batches, (size_t)room, sizeof(*larger));
-        if (larger == NULL)
-            return false;
-        forest->batches = larger;
-        forest->batch_room = room;
-    }
+    if (!grow((void **)&forest->batches, forest->batch_count, &forest->batch_room,
+              sizeof(*forest->batches)))
+        return false;
     struct batch *batch = &forest->batches[forest->batch_count++];
     *batch = (struct batch){.root = root, .size = 1, .times = times};
     batch->order = calloc(n + 1, sizeof(int));

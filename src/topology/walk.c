@@ -1,8 +1,8 @@
 /* Depth first through the tree, the way back by parents, so that depth costs heap and no stack. */
 #include "topology/walk.h"
 #include "base/error.h"
-#include "topology/print.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,4 +56,10 @@ rota_status topo_walk(const struct topo *topo, FILE *out,
     }
     free(order.parent);
     return topo_printed(out);
+}
+
+rota_status topo_printed(FILE *out) {
+    if (fflush(out) != 0 || ferror(out))
+        return error_raise_system(errno, "the topology cannot be written");
+    return ROTA_OK;
 }

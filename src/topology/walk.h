@@ -12,5 +12,9 @@ typedef void topo_visit(const struct topo *topo, int node, FILE *out);
 rota_status topo_walk(const struct topo *topo, FILE *out,
                       int (*parent)(const struct topo *topo, int node), topo_visit *open,
                       topo_visit *close);
+/* Text with &, <, > and " replaced. */
+void topo_print_xml(const char *text, FILE *out);
+/* Whether all was written. Errors: ROTA_ERR_SYSTEM. */
+rota_status topo_printed(FILE *out);
 
 #endif

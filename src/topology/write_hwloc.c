@@ -5,7 +5,6 @@
  * PCI domain fffe, which no machine uses. Links become the matrix NVLinkBandwidth or XGMIBandwidth.
  */
 #include "base/error.h"
-#include "topology/print.h"
 #include "topology/walk.h"
 
 #include <stdlib.h>

@@ -1,7 +1,6 @@
 /* Writer of NCCL's topology XML, so that what was merged or planned here can be given to NCCL
  * (NCCL_TOPO_FILE). Elements nest as the tree does and are closed on the way back up. */
 #include "base/error.h"
-#include "topology/print.h"
 #include "topology/walk.h"
 
 #include <stdlib.h>

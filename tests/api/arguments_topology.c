@@ -113,6 +113,51 @@ Test(arguments, rota_topo_place) {
     rota_topo_free(topo);
 }
 
+Test(arguments, rota_topo_node_describe) {
+    rota_topo *topo = made();
+    rota_topo_info info = ROTA_TOPO_INFO_INIT;
+    rota_topo_node node = ROTA_TOPO_NODE_INIT, none = {.size = 8};
+    cr_assert_eq(rota_topo_describe(topo, &info), ROTA_OK);
+    REFUSED(rota_topo_node_describe(NULL, 0, &node), ROTA_ERR_ARGUMENT, NULL, "topology");
+    REFUSED(rota_topo_node_describe(topo, -1, &node), ROTA_ERR_ARGUMENT, NULL, "node");
+    REFUSED(rota_topo_node_describe(topo, info.nodes, &node), ROTA_ERR_ARGUMENT, NULL, "node");
+    REFUSED(rota_topo_node_describe(topo, 0, NULL), ROTA_ERR_ARGUMENT, NULL, "describe");
+    REFUSED(rota_topo_node_describe(topo, 0, &none), ROTA_ERR_ARGUMENT, NULL, "size");
+    int gpus = 0;
+    for (int i = 0; i < info.nodes; i++) {
+        cr_assert_eq(rota_topo_node_describe(topo, i, &node), ROTA_OK);
+        cr_assert_lt(node.parent, info.nodes);
+        gpus += node.kind == ROTA_TOPO_GPU;
+        if (node.kind == ROTA_TOPO_GPU)
+            cr_assert_eq(strncmp(node.label, "GPU ", 4), 0, "%s", node.label);
+    }
+    cr_assert_eq(gpus, 4);
+    rota_topo_free(topo);
+}
+
+Test(arguments, rota_topo_island_describe) {
+    static const char matrix[] = "\tGPU0\tGPU1\tGPU2\tGPU3\nGPU0\tX\tNV2\tSYS\tSYS\n"
+                                 "GPU1\tNV2\tX\tSYS\tSYS\nGPU2\tSYS\tSYS\tX\tNV2\n"
+                                 "GPU3\tSYS\tSYS\tNV2\tX\n";
+    rota_topo *topo = NULL;
+    rota_topo_result result = ROTA_TOPO_RESULT_INIT;
+    rota_topo_island island = ROTA_TOPO_ISLAND_INIT, none = {.size = 8};
+    cr_assert_eq(rota_topo_read(matrix, strlen(matrix), "pairs", &topo), ROTA_OK);
+    REFUSED(rota_topo_island_describe(topo, 0, &island), ROTA_ERR_ARGUMENT, NULL, "island");
+    cr_assert_eq(rota_topo_find_rings(topo, &result), ROTA_OK);
+    cr_assert_eq(result.island_count, 2);
+    REFUSED(rota_topo_island_describe(NULL, 0, &island), ROTA_ERR_ARGUMENT, NULL, "topology");
+    REFUSED(rota_topo_island_describe(topo, -1, &island), ROTA_ERR_ARGUMENT, NULL, "island");
+    REFUSED(rota_topo_island_describe(topo, 2, &island), ROTA_ERR_ARGUMENT, NULL, "island");
+    REFUSED(rota_topo_island_describe(topo, 0, NULL), ROTA_ERR_ARGUMENT, NULL, "island");
+    REFUSED(rota_topo_island_describe(topo, 0, &none), ROTA_ERR_ARGUMENT, NULL, "size");
+    cr_assert_eq(rota_topo_island_describe(topo, 1, &island), ROTA_OK);
+    cr_assert_eq(island.gpu_count, 2);
+    cr_assert_eq(island.gpus[0], 2);
+    cr_assert_eq(island.paths, 4); /* two links each way */
+    rota_topo_free(topo);
+}
+
 Test(arguments, rota_topo_find_rings) {
     rota_topo *topo = made();
     rota_topo_result result = ROTA_TOPO_RESULT_INIT, none = {.size = 8};
@@ -187,15 +232,10 @@ Test(arguments, rota_topo_judge) {
 Test(arguments, rota_topo_write) {
     rota_topo *topo = made();
     FILE *full = fopen("/dev/full", "w");
-    REFUSED(rota_topo_write(NULL, ROTA_TOPO_TEXT, 0, stdout), ROTA_ERR_ARGUMENT, NULL, "topology");
-    REFUSED(rota_topo_write(topo, ROTA_TOPO_TEXT, 0, NULL), ROTA_ERR_ARGUMENT, NULL, "file");
-    REFUSED(rota_topo_write(topo, (rota_topo_format)9, 0, stdout), ROTA_ERR_ARGUMENT, NULL,
-            "format");
-    REFUSED(rota_topo_write(topo, ROTA_TOPO_JSON, ROTA_TOPO_WITH_RINGS, stdout), ROTA_ERR_ARGUMENT,
-            NULL, "searched");
-    REFUSED(rota_topo_write(topo, ROTA_TOPO_JSON, ROTA_TOPO_WITH_TREES, stdout), ROTA_ERR_ARGUMENT,
-            NULL, "searched");
-    REFUSED(rota_topo_write(topo, ROTA_TOPO_JSON, 0, full), ROTA_ERR_SYSTEM, NULL, "written");
+    REFUSED(rota_topo_write(NULL, ROTA_TOPO_NCCL_XML, stdout), ROTA_ERR_ARGUMENT, NULL, "topology");
+    REFUSED(rota_topo_write(topo, ROTA_TOPO_NCCL_XML, NULL), ROTA_ERR_ARGUMENT, NULL, "file");
+    REFUSED(rota_topo_write(topo, (rota_topo_format)9, stdout), ROTA_ERR_ARGUMENT, NULL, "format");
+    REFUSED(rota_topo_write(topo, ROTA_TOPO_NCCL_XML, full), ROTA_ERR_SYSTEM, NULL, "written");
     fclose(full);
     rota_topo_free(topo);
 }

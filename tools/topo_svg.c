@@ -5,8 +5,7 @@
  * are and as wide; NVSwitches are one bar on top that GPUs are joined to. Rings are drawn
  * below: one circle of GPUs for all rings that pass them in the same order, with the number of
  * rings, hops that are no link dashed and in the colour of their class. */
-#include "base/error.h"
-#include "topology/print.h"
+#include "tools/topo_view.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -32,7 +31,6 @@ static const char *const class_colors[] = {"#000000", "#009e73", "#56b4e9", "#00
 
 struct drawing {
     const struct topo_view *view;
-    const struct topo *topo;
     FILE *out;
     double *x, *y; /* centres of GPUs; 0: not placed yet */
     bool *drawn;   /* per port */
@@ -40,11 +38,25 @@ struct drawing {
     double right, bottom;
 };
 
+static void print_xml(const char *words, FILE *out) {
+    for (; *words != '\0'; words++) {
+        const char *escaped = *words == '&'   ? "&amp;"
+                              : *words == '<' ? "&lt;"
+                              : *words == '>' ? "&gt;"
+                              : *words == '"' ? "&quot;"
+                                              : NULL;
+        if (escaped != NULL)
+            fputs(escaped, out);
+        else
+            fputc(*words, out);
+    }
+}
+
 static void text(struct drawing *drawing, double x, double y, int size, const char *anchor,
                  const char *style, const char *words) {
     fprintf(drawing->out, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"%d\" text-anchor=\"%s\" %s>", x,
             y, size, anchor, style);
-    topo_print_xml(words, drawing->out);
+    print_xml(words, drawing->out);
     fputs("</text>\n", drawing->out);
 }
 
@@ -56,34 +68,34 @@ static void box(struct drawing *drawing, double x, double y, double width, doubl
 }
 
 /* The NUMA node, else package, else host that a device is shown in. */
-static int group_of(const struct topo *topo, int node) {
-    int found = topo_above(topo, node, TOPO_NUMA);
-    found = found >= 0 ? found : topo_above(topo, node, TOPO_PACKAGE);
-    return found >= 0 ? found : topo_above(topo, node, TOPO_HOST);
+static int group_of(const struct topo_view *view, int node) {
+    int found = topo_view_above(view, node, ROTA_TOPO_NUMA);
+    found = found >= 0 ? found : topo_view_above(view, node, ROTA_TOPO_PACKAGE);
+    return found >= 0 ? found : topo_view_above(view, node, ROTA_TOPO_HOST);
 }
 
 /* The outermost PCI switch above a node, -1 none. */
-static int top_switch(const struct topo *topo, int node) {
+static int top_switch(const struct topo_view *view, int node) {
     int found = -1;
-    while ((node = topo->nodes[node].parent) >= 0)
-        if (topo->nodes[node].kind == TOPO_PCI)
+    while ((node = view->nodes[node].parent) >= 0)
+        if (view->nodes[node].kind == ROTA_TOPO_PCI)
             found = node;
     return found;
 }
 
 static void draw_gpu(struct drawing *drawing, int gpu) {
-    const struct topo_node *node = &drawing->topo->nodes[drawing->topo->gpus[gpu]];
+    const rota_topo_node *node = &drawing->view->nodes[drawing->view->gpus[gpu]];
     double x = drawing->x[gpu], y = drawing->y[gpu];
     char words[64];
     box(drawing, x - GPU_WIDTH / 2.0, y - GPU_HEIGHT / 2.0, GPU_WIDTH, GPU_HEIGHT,
         "fill=\"#e8f5e9\" stroke=\"#2e7d32\" stroke-width=\"1.5\"");
     snprintf(words, sizeof(words), "GPU %d", gpu);
     text(drawing, x, y - 2, 15, "middle", "font-weight=\"bold\" fill=\"#1b5e20\"", words);
-    text(drawing, x, y + 14, 10, "middle", "fill=\"#555\"", node->busid);
+    text(drawing, x, y + 14, 10, "middle", "fill=\"#555\"", node->bus_id);
 }
 
 static void draw_port(struct drawing *drawing, int port, double x, double y, double width) {
-    const struct topo_node *node = &drawing->topo->nodes[drawing->topo->ports[port]];
+    const rota_topo_node *node = &drawing->view->nodes[drawing->view->ports[port]];
     char words[96];
     snprintf(words, sizeof(words), "%.40s", node->name);
     if (node->gbps > 0)
@@ -98,11 +110,11 @@ static void draw_port(struct drawing *drawing, int port, double x, double y, dou
  * around them and its NICs below. Returns the right end. */
 static double draw_switch_group(struct drawing *drawing, int group, int place, int first, double x,
                                 double y) {
-    const struct topo *topo = drawing->topo;
+    const struct topo_view *view = drawing->view;
     double begin = x;
-    for (int i = first; i < topo->gpu_count; i++) {
-        if (drawing->x[i] > 0 || group_of(topo, topo->gpus[i]) != group ||
-            (i != first && (place < 0 || top_switch(topo, topo->gpus[i]) != place)))
+    for (int i = first; i < view->info.gpus; i++) {
+        if (drawing->x[i] > 0 || group_of(view, view->gpus[i]) != group ||
+            (i != first && (place < 0 || top_switch(view, view->gpus[i]) != place)))
             continue;
         drawing->x[i] = x + GPU_WIDTH / 2.0;
         drawing->y[i] = y + GPU_HEIGHT / 2.0;
@@ -116,8 +128,8 @@ static double draw_switch_group(struct drawing *drawing, int group, int place, i
         "fill=\"none\" stroke=\"#90a4ae\" stroke-dasharray=\"4 3\"");
     text(drawing, begin + width / 2, y + GPU_HEIGHT + 12, 9, "middle", "fill=\"#607d8b\"",
          "PCI switch");
-    for (int p = 0; p < topo->port_count; p++)
-        if (!drawing->drawn[p] && top_switch(topo, topo->ports[p]) == place) {
+    for (int p = 0; p < view->info.ports; p++)
+        if (!drawing->drawn[p] && top_switch(view, view->ports[p]) == place) {
             draw_port(drawing, p, begin - 3, port_y, width + 6);
             port_y += PORT_HEIGHT + 4;
         }
@@ -127,16 +139,16 @@ static double draw_switch_group(struct drawing *drawing, int group, int place, i
 /* One NUMA node: its GPUs in the order of their switches, then the NICs that stand beside them.
  * Returns the right end; `left` when there is nothing to show. */
 static double draw_group(struct drawing *drawing, int group, double left, double top) {
-    const struct topo *topo = drawing->topo;
+    const struct topo_view *view = drawing->view;
     double x = left + GAP, y = top + 40, port_y = y;
     bool empty = true, loose = false;
-    for (int i = 0; i < topo->gpu_count; i++)
-        if (drawing->x[i] <= 0 && group_of(topo, topo->gpus[i]) == group) {
-            x = draw_switch_group(drawing, group, top_switch(topo, topo->gpus[i]), i, x, y);
+    for (int i = 0; i < view->info.gpus; i++)
+        if (drawing->x[i] <= 0 && group_of(view, view->gpus[i]) == group) {
+            x = draw_switch_group(drawing, group, top_switch(view, view->gpus[i]), i, x, y);
             empty = false;
         }
-    for (int p = 0; p < topo->port_count; p++)
-        if (!drawing->drawn[p] && group_of(topo, topo->ports[p]) == group) {
+    for (int p = 0; p < view->info.ports; p++)
+        if (!drawing->drawn[p] && group_of(view, view->ports[p]) == group) {
             draw_port(drawing, p, x, port_y, PORT_WIDTH);
             port_y += PORT_HEIGHT + 4;
             loose = true;
@@ -145,16 +157,22 @@ static double draw_group(struct drawing *drawing, int group, double left, double
     return empty && !loose ? left : x;
 }
 
+/* The more of both directions. */
+static int links_between(const struct topo_view *view, int a, int b) {
+    int there = rota_topo_links(view->topo, a, b), back = rota_topo_links(view->topo, b, a);
+    return there > back ? there : back;
+}
+
 static void draw_links(struct drawing *drawing, int host) {
-    const struct topo *topo = drawing->topo;
+    const struct topo_view *view = drawing->view;
     int most = 1;
-    for (int i = 0; i < topo->gpu_count * topo->gpu_count; i++)
-        most = topo->matrix[i] > most ? topo->matrix[i] : most;
-    for (int i = 0; i < topo->gpu_count; i++)
+    for (int i = 0; i < view->info.gpus; i++)
+        for (int j = 0; j < i; j++)
+            most = links_between(view, i, j) > most ? links_between(view, i, j) : most;
+    for (int i = 0; i < view->info.gpus; i++)
         for (int j = 0; j < i; j++) {
-            int links = topo_links(topo, i, j) > topo_links(topo, j, i) ? topo_links(topo, i, j)
-                                                                        : topo_links(topo, j, i);
-            if (links == 0 || topo->nodes[topo->gpus[i]].host != host)
+            int links = links_between(view, i, j);
+            if (links == 0 || view->nodes[view->gpus[i]].host != host)
                 continue;
             double span = fabs(drawing->x[i] - drawing->x[j]);
             double from_y = drawing->y[j] - GPU_HEIGHT / 2.0,
@@ -174,75 +192,74 @@ static void draw_links(struct drawing *drawing, int host) {
 }
 
 static void draw_switch(struct drawing *drawing, int host, double top, double left, double right) {
-    const struct topo *topo = drawing->topo;
+    const struct topo_view *view = drawing->view;
     int count = 0;
-    for (int i = 0; i < topo->node_count; i++)
-        count += topo->nodes[i].kind == TOPO_NVSWITCH && topo->nodes[i].host == host;
+    for (int i = 0; i < view->info.nodes; i++)
+        count += view->nodes[i].kind == ROTA_TOPO_NVSWITCH && view->nodes[i].host == host;
     char words[96];
     box(drawing, left, top, right - left, 28,
         "fill=\"#ede7f6\" stroke=\"#4527a0\" stroke-width=\"1.5\"");
     snprintf(words, sizeof(words), "%d NVSwitch%s", count, count == 1 ? "" : "es");
     text(drawing, (left + right) / 2, top + 19, 13, "middle", "fill=\"#311b92\"", words);
-    for (int i = 0; i < topo->gpu_count; i++) {
+    for (int i = 0; i < view->info.gpus; i++) {
         double y = drawing->y[i] - GPU_HEIGHT / 2.0;
-        if (topo->nodes[topo->gpus[i]].host != host)
+        if (view->nodes[view->gpus[i]].host != host)
             continue;
-        if (!topo_on_switch(topo, i)) {
+        if (!(view->gpu[i].switch_links > 0)) {
             text(drawing, drawing->x[i], y - 6, 10, "middle", "fill=\"#d55e00\"", "no link");
             continue;
         }
         fprintf(drawing->out,
                 "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#6a1b9a\" "
                 "stroke-width=\"%.1f\" opacity=\"0.8\"/>\n",
-                drawing->x[i], top + 28, drawing->x[i], y, 1 + topo->switch_links[i] / 3.0);
-        snprintf(words, sizeof(words), "%d", topo->switch_links[i]);
+                drawing->x[i], top + 28, drawing->x[i], y, 1 + view->gpu[i].switch_links / 3.0);
+        snprintf(words, sizeof(words), "%d", view->gpu[i].switch_links);
         text(drawing, drawing->x[i] + 10, (top + 28 + y) / 2 + 4, 11, "start", "fill=\"#4a148c\"",
              words);
     }
 }
 
-static bool has_switch(const struct topo *topo) {
-    for (int i = 0; i < topo->gpu_count; i++)
-        if (topo_on_switch(topo, i))
+static bool has_switch(const struct topo_view *view) {
+    for (int i = 0; i < view->info.gpus; i++)
+        if ((view->gpu[i].switch_links > 0))
             return true;
     return false;
 }
 
 /* Room above the GPUs for the highest curve of links. */
-static double link_room(const struct topo *topo) {
+static double link_room(const struct topo_view *view) {
     int widest = 0;
-    for (int i = 0; i < topo->gpu_count; i++)
+    for (int i = 0; i < view->info.gpus; i++)
         for (int j = 0; j < i; j++)
-            if (topo_links(topo, i, j) > 0 && i - j > widest)
+            if (rota_topo_links(view->topo, i, j) > 0 && i - j > widest)
                 widest = i - j;
     if (widest == 0)
-        return has_switch(topo) ? 80 : 0;
-    return fmax(has_switch(topo) ? 80 : 0, 0.75 * (18 + 0.22 * widest * (GPU_WIDTH + 2 * GAP)));
+        return has_switch(view) ? 80 : 0;
+    return fmax(has_switch(view) ? 80 : 0, 0.75 * (18 + 0.22 * widest * (GPU_WIDTH + 2 * GAP)));
 }
 
 /* The names of groups go over the links, with a halo. */
 static void draw_group_name(struct drawing *drawing, int group, double left, double right,
                             double top) {
-    char label[96];
     fprintf(drawing->out,
             "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#b0bec5\"/>\n",
             right + 4, top + 4, right + 4, drawing->bottom);
     text(drawing, left + 6, top + 20, 12, "start",
          "fill=\"#37474f\" font-weight=\"bold\" stroke=\"#eceff1\" stroke-width=\"5\" "
          "paint-order=\"stroke\"",
-         topo_node_label(drawing->topo, group, label));
+         drawing->view->nodes[group].label);
 }
 
 static void draw_host(struct drawing *drawing, int host, double top) {
-    const struct topo *topo = drawing->topo;
-    double left = MARGIN, gpu_top = top + link_room(topo);
+    const struct topo_view *view = drawing->view;
+    double left = MARGIN, gpu_top = top + link_room(view);
     drawing->bottom = gpu_top;
     for (int pass = 0; pass < 2; pass++) { /* devices, then names: links come between */
         left = MARGIN;
-        for (int group = 0; group < topo->node_count; group++) {
-            enum topo_kind kind = topo->nodes[group].kind;
-            if (topo->nodes[group].host != host ||
-                (kind != TOPO_NUMA && kind != TOPO_PACKAGE && kind != TOPO_HOST))
+        for (int group = 0; group < view->info.nodes; group++) {
+            rota_topo_kind kind = view->nodes[group].kind;
+            if (view->nodes[group].host != host ||
+                (kind != ROTA_TOPO_NUMA && kind != ROTA_TOPO_PACKAGE && kind != ROTA_TOPO_HOST))
                 continue;
             double end =
                 pass == 0 ? draw_group(drawing, group, left, gpu_top) : drawing->ends[group];
@@ -256,7 +273,7 @@ static void draw_host(struct drawing *drawing, int host, double top) {
                 draw_group_name(drawing, group, left, end, gpu_top);
             left = end + 10;
         }
-        if (pass == 0 && has_switch(topo))
+        if (pass == 0 && has_switch(view))
             draw_switch(drawing, host, top + 20, MARGIN, left - 10);
         else if (pass == 0)
             draw_links(drawing, host);
@@ -275,15 +292,15 @@ static bool same_order(const int *a, const int *b, int count) {
     return true;
 }
 
-static void draw_circle(struct drawing *drawing, const struct topo_ring *ring, double share,
-                        int same, double x, double y) {
-    const struct topo *topo = drawing->topo;
-    int count = topo->gpu_count;
+static void draw_circle(struct drawing *drawing, const rota_topo_ring *ring, double share, int same,
+                        double x, double y) {
+    const struct topo_view *view = drawing->view;
+    int count = view->info.gpus;
     char words[96];
     for (int i = 0; i < count; i++) {
         int from = ring->gpus[i], to = ring->gpus[(i + 1) % count];
         double a = 2 * M_PI * i / count - M_PI / 2, b = 2 * M_PI * (i + 1) / count - M_PI / 2;
-        rota_path class = topo_gpu_class(topo, from, to);
+        rota_path class = rota_topo_gpu_path(view->topo, from, to);
         double trim = fmin(0.35, 16.0 / CIRCLE); /* the arrow ends before the next disc */
         fprintf(drawing->out,
                 "<path d=\"M%.1f %.1f A%d %d 0 0 1 %.1f %.1f\" fill=\"none\" stroke=\"%s\" "
@@ -310,12 +327,13 @@ static void draw_circle(struct drawing *drawing, const struct topo_ring *ring, d
     snprintf(words, sizeof(words), same == 1 ? "%d ring" : "%d rings", same);
     text(drawing, x, y - 4, 14, "middle", "font-weight=\"bold\"", words);
     snprintf(words, sizeof(words), "%.4g link%s", share, share > 0.999 && share < 1.001 ? "" : "s");
-    if (topo->link_gbps > 0 && strcmp(drawing->view->rings->bound_kind, "hops") != 0)
+    if (view->info.link_gbps > 0 && strcmp(drawing->view->rings.bound_kind, "hops") != 0)
         text(drawing, x, y + 14, 11, "middle", "fill=\"#555\"", words);
 }
 
 static void draw_rings(struct drawing *drawing, double top) {
-    const struct topo_rings *rings = drawing->view->rings;
+    const struct topo_view *view = drawing->view;
+    const rota_topo_result *rings = &view->rings;
     char words[160];
     int drawn = 0;
     if (strcmp(rings->bound_kind, "hops") == 0)
@@ -330,11 +348,12 @@ static void draw_rings(struct drawing *drawing, double top) {
         double share = 0;
         int same = 0;
         bool again = false;
+        rota_topo_ring ring = topo_view_ring(view, r);
         for (int q = 0; q < r && !again; q++)
-            again = same_order(rings->rings[q].gpus, rings->rings[r].gpus, rings->gpu_count);
+            again = same_order(topo_view_ring(view, q).gpus, ring.gpus, view->info.gpus);
         for (int q = r; q < rings->count && !again; q++)
-            if (same_order(rings->rings[r].gpus, rings->rings[q].gpus, rings->gpu_count)) {
-                share += rings->rings[q].share;
+            if (same_order(ring.gpus, topo_view_ring(view, q).gpus, view->info.gpus)) {
+                share += topo_view_ring(view, q).share;
                 same++;
             }
         if (again)
@@ -347,7 +366,7 @@ static void draw_rings(struct drawing *drawing, double top) {
         }
         double x = MARGIN + CIRCLE + 20 + drawn % CIRCLES_PER_ROW * (2.0 * CIRCLE + 60);
         double y = top + 40 + CIRCLE + drawn / CIRCLES_PER_ROW * (2.0 * CIRCLE + 56);
-        draw_circle(drawing, &rings->rings[r], share, same, x, y);
+        draw_circle(drawing, &ring, share, same, x, y);
         drawing->right = fmax(drawing->right, x + CIRCLE + 30);
         drawing->bottom = fmax(drawing->bottom, y + CIRCLE + 30);
         drawn++;
@@ -382,60 +401,58 @@ static void draw_tips(FILE *out) {
 }
 
 /* Everything below the head, whose size it finds. */
-static rota_status draw_body(struct drawing *drawing) {
-    const struct topo *topo = drawing->topo;
+static void draw_body(struct drawing *drawing) {
+    const struct topo_view *view = drawing->view;
     char words[320];
     double top = 36;
     draw_tips(drawing->out);
-    snprintf(words, sizeof(words), "%.200s: %d GPUs", topo->source, topo->gpu_count);
+    snprintf(words, sizeof(words), "%.200s: %d GPUs", view->info.source, view->info.gpus);
     text(drawing, MARGIN, 24, 16, "start", "font-weight=\"bold\"", words);
-    if (topo->link_gbps > 0) {
-        snprintf(words, sizeof(words), "one %s: %.4g GB/s per direction", topo->link_name,
-                 topo->link_gbps);
+    if (view->info.link_gbps > 0) {
+        snprintf(words, sizeof(words), "one %s: %.4g GB/s per direction", view->info.link_name,
+                 view->info.link_gbps);
         text(drawing, MARGIN, 42, 11, "start", "fill=\"#555\"", words);
     }
-    if (topo->gpu_count > MOST_GPUS) {
+    if (view->info.gpus > MOST_GPUS) {
         snprintf(words, sizeof(words), "%d GPUs are too many for a picture: see the text form",
-                 topo->gpu_count);
+                 view->info.gpus);
         text(drawing, MARGIN, 66, 13, "start", "", words);
         drawing->right = 560;
         drawing->bottom = 90;
-        return ROTA_OK;
+        return;
     }
-    for (int host = 0; host < topo->host_count; host++) {
+    for (int host = 0; host < view->info.hosts; host++) {
         draw_host(drawing, host, top + 16);
         top = drawing->bottom + 20;
     }
-    for (int i = 0; i < topo->gpu_count; i++)
+    for (int i = 0; i < view->info.gpus; i++)
         draw_gpu(drawing, i);
-    if (drawing->view->rings != NULL && drawing->view->rings->count > 0) {
+    if ((view->parts & TOPO_WITH_RINGS) != 0 && view->rings.count > 0) {
         draw_rings(drawing, top);
         top = drawing->bottom;
     }
     draw_legend(drawing, top + 16);
-    for (int i = 0; i < topo->warning_count && i < 8; i++) {
+    for (int i = 0; i < view->info.warnings && i < 8; i++) {
         drawing->bottom += 16;
-        snprintf(words, sizeof(words), "! %.300s", topo->warnings[i]);
+        snprintf(words, sizeof(words), "! %.300s", rota_topo_warning(view->topo, i));
         text(drawing, MARGIN, drawing->bottom, 11, "start", "fill=\"#b71c1c\"", words);
         drawing->right = fmax(drawing->right, MARGIN + 6.0 * (double)strlen(words));
     }
-    return ROTA_OK;
 }
 
-rota_status topo_draw_svg(const struct topo_view *view, FILE *out) {
-    struct drawing drawing = {.view = view, .topo = view->topo, .right = 3.0 * 280};
+bool topo_svg_print(const struct topo_view *view, FILE *out) {
+    struct drawing drawing = {.view = view, .right = 3.0 * 280};
     char *body = NULL;
     size_t length = 0;
-    drawing.x = calloc((size_t)view->topo->gpu_count + 1, sizeof(double));
-    drawing.y = calloc((size_t)view->topo->gpu_count + 1, sizeof(double));
-    drawing.drawn = calloc((size_t)view->topo->port_count + 1, sizeof(bool));
-    drawing.ends = calloc((size_t)view->topo->node_count + 1, sizeof(double));
+    drawing.x = calloc((size_t)view->info.gpus + 1, sizeof(double));
+    drawing.y = calloc((size_t)view->info.gpus + 1, sizeof(double));
+    drawing.drawn = calloc((size_t)view->info.ports + 1, sizeof(bool));
+    drawing.ends = calloc((size_t)view->info.nodes + 1, sizeof(double));
     drawing.out = open_memstream(&body, &length); /* the size stands before and is known after */
     bool fine = drawing.x != NULL && drawing.y != NULL && drawing.drawn != NULL &&
                 drawing.ends != NULL && drawing.out != NULL;
-    rota_status status = ROTA_OK;
     if (fine)
-        status = draw_body(&drawing);
+        draw_body(&drawing);
     fine = drawing.out != NULL && fclose(drawing.out) == 0 && fine;
     if (fine) {
         fprintf(out,
@@ -446,13 +463,11 @@ rota_status topo_draw_svg(const struct topo_view *view, FILE *out) {
                 drawing.bottom + MARGIN);
         fwrite(body, 1, length, out);
         fputs("</svg>\n", out);
-    } else {
-        status = error_raise(ROTA_ERR_MEMORY, "no memory to draw the topology");
     }
     free(body);
     free(drawing.x);
     free(drawing.y);
     free(drawing.drawn);
     free(drawing.ends);
-    return status != ROTA_OK ? status : topo_printed(out);
+    return fine;
 }

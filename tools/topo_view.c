@@ -1,0 +1,74 @@
+/* Gathers what the library tells of a topology. */
+#include "tools/topo_view.h"
+
+#include <stdlib.h>
+
+static rota_status describe_all(struct topo_view *view) {
+    rota_status status = ROTA_OK;
+    for (int i = 0; i < view->info.nodes && status == ROTA_OK; i++) {
+        rota_topo_node *node = &view->nodes[i];
+        *node = (rota_topo_node)ROTA_TOPO_NODE_INIT;
+        status = rota_topo_node_describe(view->topo, i, node);
+        if (status == ROTA_OK && node->id >= 0)
+            (node->kind == ROTA_TOPO_GPU ? view->gpus : view->ports)[node->id] = i;
+    }
+    for (int i = 0; i < view->info.gpus && status == ROTA_OK; i++) {
+        view->gpu[i] = (rota_topo_gpu)ROTA_TOPO_GPU_INIT;
+        status = rota_topo_gpu_describe(view->topo, i, &view->gpu[i]);
+    }
+    return status;
+}
+
+rota_status topo_view_open(struct topo_view *view, rota_topo *topo, unsigned parts) {
+    *view = (struct topo_view){.topo = topo,
+                               .parts = parts,
+                               .info = ROTA_TOPO_INFO_INIT,
+                               .rings = ROTA_TOPO_RESULT_INIT,
+                               .trees = ROTA_TOPO_RESULT_INIT};
+    rota_status status = ROTA_OK;
+    if ((parts & TOPO_WITH_RINGS) != 0)
+        status = rota_topo_find_rings(topo, &view->rings);
+    if (status == ROTA_OK && (parts & TOPO_WITH_TREES) != 0)
+        status = rota_topo_find_trees(topo, &view->trees);
+    if (status == ROTA_OK)
+        status = rota_topo_describe(topo, &view->info);
+    if (status != ROTA_OK)
+        return status;
+    view->nodes = calloc((size_t)view->info.nodes + 1, sizeof(*view->nodes));
+    view->gpus = calloc((size_t)view->info.gpus + 1, sizeof(int));
+    view->ports = calloc((size_t)view->info.ports + 1, sizeof(int));
+    view->gpu = calloc((size_t)view->info.gpus + 1, sizeof(*view->gpu));
+    bool fine = view->nodes && view->gpus && view->ports && view->gpu;
+    return fine ? describe_all(view) : ROTA_ERR_MEMORY;
+}
+
+void topo_view_close(struct topo_view *view) {
+    free(view->nodes);
+    free(view->gpus);
+    free(view->ports);
+    free(view->gpu);
+}
+
+int topo_view_above(const struct topo_view *view, int node, rota_topo_kind kind) {
+    while (node >= 0 && view->nodes[node].kind != kind)
+        node = view->nodes[node].parent;
+    return node;
+}
+
+rota_topo_ring topo_view_ring(const struct topo_view *view, int index) {
+    rota_topo_ring ring = ROTA_TOPO_RING_INIT;
+    (void)rota_topo_ring_describe(view->topo, index, &ring);
+    return ring;
+}
+
+rota_topo_tree topo_view_tree(const struct topo_view *view, int index) {
+    rota_topo_tree tree = ROTA_TOPO_TREE_INIT;
+    (void)rota_topo_tree_describe(view->topo, index, &tree);
+    return tree;
+}
+
+rota_topo_island topo_view_island(const struct topo_view *view, int index) {
+    rota_topo_island island = ROTA_TOPO_ISLAND_INIT;
+    (void)rota_topo_island_describe(view->topo, index, &island);
+    return island;
+}
