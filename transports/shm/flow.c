@@ -52,8 +52,10 @@ static const struct native_form form_mapped = {"shm-mapped", "direct"};
 #define ONE_SHOT_EVERYBODY ((size_t)32 * 1024)
 #define ONE_SHOT_ROOTED ((size_t)SHM_POST_BYTES)
 #define MAPPED_BYTES ((size_t)128 * 1024)
-/* Bytes of a slice: the pipeline is filled soon, and the slices stay in a second-level cache. */
+/* Bytes of a slice: the pipeline is filled soon, and the slices stay in a second-level cache. In
+ * rooted calls one member fills it for the others, so smaller ones are cut finer. */
 #define SLICE_BYTES ((size_t)128 * 1024)
+#define SLICE_LEAST ((size_t)16 * 1024)
 
 _Static_assert(ONE_SHOT_EVERYBODY <= SHM_ONE_SHOT_BYTES && SLICE_BYTES <= SHM_MOVE_BYTES, "room");
 
@@ -296,7 +298,11 @@ static struct native_result take(struct native_group *group, const struct native
 static void cut(struct native_group *group, const struct native_call *call) {
     size_t size = group->flow->reduces ? call->spec->element_size : 1;
     size_t most = group->flow->spread ? SHM_MOVE_BYTES / (size_t)group->n : SHM_MOVE_BYTES;
-    size_t elements = (most < SLICE_BYTES ? most : SLICE_BYTES) / size;
+    size_t wanted = SLICE_BYTES;
+    size_t part = call->bytes / SHM_MOVES + 64 * size; /* and so at most as many slices as moves */
+    if (group->flow->way != EVERYBODY && part < wanted)
+        wanted = part > SLICE_LEAST ? part : SLICE_LEAST;
+    size_t elements = (most < wanted ? most : wanted) / size;
     if (elements >= 64)
         elements &= ~(size_t)63;
     group->step = elements * size;
