@@ -13,6 +13,9 @@
 #include "kernels.h"
 #include <stdatomic.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
 
 /* Scratch of a block: well inside a first-level cache of 32 KiB, and small for any stack. */
 #define POOL_BYTES 16384
@@ -382,6 +385,31 @@ void reduce_copy(enum cpu_isa isa, void *dst, const void *src, size_t bytes) {
     (void)isa;
     reduce_copy_scalar(dst, src, bytes);
 }
+
+#if defined(__x86_64__)
+void reduce_stream(enum cpu_isa isa, void *dst, const void *src, size_t bytes) {
+    size_t head = -(uintptr_t)dst & 63;
+    if (bytes < 4096) {
+        reduce_copy(isa, dst, src, bytes);
+        return;
+    }
+    reduce_copy(isa, dst, src, head);
+    char *to = (char *)dst + head;
+    const char *from = (const char *)src + head;
+    for (bytes -= head; bytes >= 64; bytes -= 64, to += 64, from += 64) {
+        __builtin_prefetch(from + 1024);
+        for (int i = 0; i < 64; i += 16)
+            _mm_stream_si128((__m128i *)(void *)(to + i),
+                             _mm_loadu_si128((const __m128i *)(const void *)(from + i)));
+    }
+    _mm_sfence(); /* such stores are not ordered by a later release */
+    reduce_copy(isa, to, from, bytes);
+}
+#else
+void reduce_stream(enum cpu_isa isa, void *dst, const void *src, size_t bytes) {
+    reduce_copy(isa, dst, src, bytes);
+}
+#endif
 
 #if defined(__x86_64__)
 /* Below, the start of a string move costs more than it saves. */

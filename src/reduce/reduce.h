@@ -83,6 +83,9 @@ void reduce_publish(enum cpu_isa isa, void *dst, const void *src, size_t bytes);
 /* Copies bytes another core has probably just written: wide loads with a prefetch ahead. */
 void reduce_copy(enum cpu_isa isa, void *dst, const void *src, size_t bytes);
 
+/* The same past the caches, which the result would only flush: for outputs larger than these. */
+void reduce_stream(enum cpu_isa isa, void *dst, const void *src, size_t bytes);
+
 /* Two-operand kernel of raw elements with finish that writes its result to two places in one pass
  * (dst2 may be NULL): the inner loop of two-shot all-reduce. */
 void reduce_pair(const struct reduce_spec *spec, void *dst, void *dst2, const void *left,

@@ -317,10 +317,12 @@ static enum native_outcome gather_step(struct native_group *group, const struct 
         if (outcome != NATIVE_DONE)
             return outcome;
         size_t begin, bytes = chunk_at(&slice, peer, &begin);
-        reduce_copy(call->spec->isa, recv + begin,
-                    member->recv ? member->recv + slice.first * slice.size + begin
-                                 : member->staging->result[number & 1],
-                    bytes);
+        const uint8_t *from = member->recv ? member->recv + slice.first * slice.size + begin
+                                           : member->staging->result[number & 1];
+        if (call->bytes >= SHM_STREAM_BYTES)
+            reduce_stream(call->spec->isa, recv + begin, from, bytes);
+        else
+            reduce_copy(call->spec->isa, recv + begin, from, bytes);
     }
     return NATIVE_DONE;
 }

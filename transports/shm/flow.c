@@ -18,9 +18,11 @@
  * member waits in it for what another has yet to do in the same turn, and in place an input slice
  * is shown before the same slice of the output is written.
  *
- * A large input that lies in its member's heap is not shown but named in the line, and read in
- * place; that member returns when all its readers have fetched the last slice. Only who gives
- * decides, and says so in its line. All-to-all in place writes to what others read: it is shown.
+ * Where everybody gives and takes, a large input that lies in its member's heap is not shown but
+ * named in the line, and read in place; that member returns when all its readers have fetched the
+ * last slice. Only who gives decides, and says so in its line. All-to-all in place writes to what
+ * others read: it is shown. Rooted calls stage always: their root and the others copy side by side,
+ * which measured beats one copy by the reader alone, and nobody waits at the end.
  *
  * Sums are taken of all operands at once in the aligned tree over members, as in all-reduce. */
 #include "transports/shm/lines.h"
@@ -192,7 +194,11 @@ static void keep(struct native_group *group, const struct native_call *call) {
     size_t own = (size_t)group->self * call->bytes, at = group->slice * group->step;
     const uint8_t *from = (const uint8_t *)call->send + (group->flow->spread ? own : 0) + at;
     uint8_t *to = (uint8_t *)call->recv + (group->flow->collects ? own : 0) + at;
-    if (from != to)
+    if (from == to)
+        return;
+    if (group->streams)
+        reduce_stream(group->isa, to, from, slice_bytes(group, call, group->slice));
+    else
         memcpy(to, from, slice_bytes(group, call, group->slice));
 }
 
@@ -253,6 +259,8 @@ static void copy_in(const struct native_group *group, const struct native_call *
     size_t bytes = slice_bytes(group, call, index);
     if (group->room == SHM_ROOM_LINE)
         copy_small(to, from, bytes);
+    else if (group->streams)
+        reduce_stream(group->isa, to, from, bytes);
     else
         reduce_copy(group->isa, to, from, bytes);
 }
@@ -307,13 +315,16 @@ static void cut(struct native_group *group, const struct native_call *call) {
         elements &= ~(size_t)63;
     group->step = elements * size;
     group->nslices = (call->bytes + group->step - 1) / group->step;
+    group->streams =
+        call->bytes * (group->flow->collects ? (size_t)group->n : 1) >= SHM_STREAM_BYTES;
 }
 
 /* Where the own input lies in the heap, when it is to be read there. */
 static uint64_t lend(const struct native_group *group, const struct native_call *call) {
     size_t given = given_bytes(group, group->flow, call->bytes);
     bool overwritten = call->kind == ROTA_KIND_ALL_TO_ALL && call->send == call->recv;
-    if (!group->gives || given < MAPPED_BYTES || overwritten || !(group->forms & SHM_FORM_MAPPED))
+    if (group->flow->way != EVERYBODY || given < MAPPED_BYTES || overwritten ||
+        !(group->forms & SHM_FORM_MAPPED))
         return 0;
     return shm_heap_find(&group->shm->heap, call->send, given);
 }
@@ -366,7 +377,7 @@ static enum native_outcome begin(struct native_group *group, const struct native
         group->room = form == &form_inline ? SHM_ROOM_LINE : SHM_ROOM_SLOT;
         group->step = call->bytes;
         group->nslices = 1;
-        group->mapped = false;
+        group->mapped = group->streams = false;
     }
     return NATIVE_DONE;
 }

@@ -5,6 +5,8 @@
 #include "transports/shm/shm.h"
 
 #define SHM_GROUP_MEMBERS 256
+/* What is copied into outputs from this size on passes the caches, which hold no more of them. */
+#define SHM_STREAM_BYTES ((size_t)8 * 1024 * 1024)
 
 struct shm_member {
     int rank;
@@ -72,6 +74,7 @@ struct native_group {
     unsigned place;              /* of the call's lines */
     uint64_t number;             /* in them */
     size_t nslices;
+    bool streams; /* what is taken is written past the caches */
     struct shm_written post[SHM_POSTS], move[SHM_MOVES];
     enum cpu_isa isa;
     struct shm_member *members;

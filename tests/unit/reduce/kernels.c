@@ -325,8 +325,8 @@ Test(kernels, pair) {
     }
 }
 
-Test(kernels, copy) {
-    enum { LARGE = 5000 };
+static void check_copy(void (*copy)(enum cpu_isa isa, void *dst, const void *src, size_t bytes)) {
+    enum { LARGE = 9000 };
     static unsigned char from[LARGE + 256], to[LARGE + 256];
     uint64_t state = 1;
     for (size_t i = 0; i < sizeof(from); i++)
@@ -337,7 +337,7 @@ Test(kernels, copy) {
         for (size_t bytes = 0; bytes <= LARGE; bytes += bytes < 700 ? 1 : 397) {
             size_t offset = bytes % 61;
             memset(to, RED, sizeof(to));
-            reduce_copy((enum cpu_isa)isa, to + offset, from + bytes % 17, bytes);
+            copy((enum cpu_isa)isa, to + offset, from + bytes % 17, bytes);
             cr_assert(memcmp(to + offset, from + bytes % 17, bytes) == 0);
             for (size_t i = 0; i < offset; i++)
                 cr_assert_eq(to[i], RED);
@@ -345,6 +345,12 @@ Test(kernels, copy) {
                 cr_assert_eq(to[i], RED);
         }
     }
+}
+
+Test(kernels, copy) {
+    check_copy(reduce_copy);
+    check_copy(reduce_publish);
+    check_copy(reduce_stream);
 }
 
 Test(kernels, spec_refuses) {
