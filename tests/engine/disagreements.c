@@ -26,6 +26,7 @@ struct test {
     const char *algorithm;
     int odd;
     bool odd_is_last, strict;
+    _Atomic int ready; /* ranks for whom the first call is over */
     _Atomic int64_t last_call_ms;
     int64_t ended_ms[8];
     rota_status status[8];
@@ -115,6 +116,11 @@ static void body(const struct rank *rank) {
         buffers->in[i] = 1;
     int32_t one = 1, sum = 0;
     CHECK_OK(rota_all_reduce(&one, &sum, 1, ROTA_INT32, ROTA_SUM, rank->comm, NULL));
+    /* A disagreement that is found ends all calls of the communicator, also this one on a rank that
+     * has not returned from it. */
+    atomic_fetch_add(&test->ready, 1);
+    while (atomic_load(&test->ready) < rank->nranks)
+        sleep_ms(1);
     if ((rank->rank == test->odd) == test->odd_is_last)
         sleep_ms(LATE_MS);
     int64_t now = now_ms(), before = atomic_load(&test->last_call_ms);
@@ -145,6 +151,7 @@ static void check(struct test *test, int nranks) {
     const char *algorithm = test->algorithm != NULL ? test->algorithm : "any";
     int full = 0, mismatches = 0;
     atomic_store(&test->last_call_ms, 0);
+    atomic_store(&test->ready, 0);
     ranks_run(nranks, 10000, body, test);
     for (int r = 0; r < nranks; r++) {
         int64_t took = test->ended_ms[r] - atomic_load(&test->last_call_ms);
