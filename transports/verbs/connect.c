@@ -191,7 +191,7 @@ static void call_failed(struct verbs_connection *connection, int refusal, int sy
     drop(connection);
     connection->state = connection->wanted ? VERBS_WAITING : VERBS_IDLE;
     if (!connection->wanted)
-        return;
+        return; /* who calls is told, who is called lets others try */
     if (refusal == VERBS_REFUSED_GIVEN_UP ||
         (!waits && clock_now_ns() - connection->began_ns > CALLING_NS)) {
         give_up(connection, system_error, text);
@@ -297,12 +297,11 @@ static bool address_resolved(struct verbs *verbs, struct verbs_pair *pair) {
 
 static bool route_resolved(struct verbs *verbs, struct verbs_pair *pair) {
     struct verbs_connection *connection = pair->connection;
-    if (!pair_prepare(verbs, pair))
-        return false;
     struct verbs_request request = {.magic = VERBS_MAGIC,
                                     .rank = (uint32_t)verbs->mux.host->rank,
                                     .role = (uint8_t)pair->role,
                                     .ways = (uint8_t)connection->nways,
+                                    .rail = (uint16_t)(pair->port - verbs->ports),
                                     .generation = connection->generation,
                                     .ring = (uintptr_t)connection->ring,
                                     .key = connection->mr->rkey,
@@ -322,15 +321,16 @@ static bool route_resolved(struct verbs *verbs, struct verbs_pair *pair) {
 static bool answered(struct verbs *verbs, struct verbs_pair *pair, const void *data, size_t bytes) {
     struct verbs_connection *connection = pair->connection;
     struct verbs_answer answer;
-    if (pair->role > 0)
-        return true;
     if (bytes < sizeof answer)
         goto wrong;
     memcpy(&answer, data, sizeof answer);
     if (answer.magic != VERBS_MAGIC || answer.slots < VERBS_MIN_SLOTS ||
-        answer.slots > connection->slots ||
+        answer.slots > connection->slots || answer.rail >= VERBS_MAX_RAILS ||
         memcmp(answer.token, verbs->token, sizeof answer.token) != 0)
         goto wrong;
+    pair->peer_rail = (int)answer.rail;
+    if (pair->role > 0)
+        return true;
     if (pair->port->srq)
         pair->port->spare += connection->slots - answer.slots;
     connection->slots = answer.slots;
@@ -409,8 +409,7 @@ static int admit_ring(struct verbs_connection *connection) {
 static bool accept_call(struct verbs *verbs, struct verbs_pair *pair,
                         const struct verbs_request *request) {
     struct verbs_connection *connection = pair->connection;
-    if (!pair_prepare(verbs, pair))
-        return false;
+    pair->peer_rail = request->rail;
     if (pair->role == 0) {
         if (request->slots < connection->slots) {
             if (pair->port->srq)
@@ -423,7 +422,8 @@ static bool accept_call(struct verbs *verbs, struct verbs_pair *pair,
     struct verbs_answer answer = {.magic = VERBS_MAGIC,
                                   .slots = connection->slots,
                                   .ring = (uintptr_t)connection->ring,
-                                  .key = connection->mr->rkey};
+                                  .key = connection->mr->rkey,
+                                  .rail = (uint32_t)(pair->port - verbs->ports)};
     memcpy(answer.token, blob_of(verbs, connection->base.peer)->token, sizeof answer.token);
     struct rdma_conn_param param = {.private_data = &answer,
                                     .private_data_len = sizeof answer,
@@ -447,7 +447,8 @@ static struct verbs_connection *caller_of(struct verbs *verbs, const struct verb
         return NULL;
     for (int i = 0; i < VERBS_TOKEN_BYTES; i++)
         differs |= request->token[i] ^ verbs->token[i];
-    if (differs || !verbs_reaches(&verbs->mux.base, (int)request->rank) ||
+    if (differs || request->rail >= VERBS_MAX_RAILS ||
+        !verbs_reaches(&verbs->mux.base, (int)request->rank) ||
         (request->role == 0 && request->slots < VERBS_MIN_SLOTS))
         return NULL;
     return verbs_connection_of(mux_connection_get(&verbs->mux, (int)request->rank));
@@ -471,14 +472,18 @@ static void called(struct verbs *verbs, struct rdma_cm_id *id, const void *data,
     }
     pair->id = id;
     id->context = pair;
-    if (accept_call(verbs, pair, &request))
+    bool prepared = pair_prepare(verbs, pair);
+    if (prepared && accept_call(verbs, pair, &request))
         return;
     log_write(LOG_INFO, "rank %d is not let in by RDMA: %s", connection->base.peer,
               error_record()->message);
-    if (request.role == 0)
-        call_failed(connection, 0, error_record()->system_error);
-    else
+    uint8_t reason = prepared ? VERBS_REFUSED_LATER : VERBS_REFUSED_GIVEN_UP;
+    (void)verbs->calls->reject(id, &reason, sizeof reason);
+    if (request.role > 0)
         verbs_ways_failed(connection);
+    else
+        call_failed(connection, prepared ? 0 : VERBS_REFUSED_GIVEN_UP,
+                    error_record()->system_error);
 }
 
 /* -- events -------------------------------------------------------------------------------- */
@@ -521,7 +526,10 @@ static void handle(struct verbs *verbs, enum rdma_cm_event_type type, struct rdm
         good = address_resolved(verbs, pair);
         break;
     case RDMA_CM_EVENT_ROUTE_RESOLVED:
-        good = route_resolved(verbs, pair);
+        if (pair_prepare(verbs, pair))
+            good = route_resolved(verbs, pair);
+        else /* what lacks here will lack again */
+            failed(pair, VERBS_REFUSED_GIVEN_UP, error_record()->system_error);
         break;
     case RDMA_CM_EVENT_ESTABLISHED:
         if (pair->connection->caller)

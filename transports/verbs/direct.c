@@ -125,11 +125,20 @@ void verbs_stopped(struct mux_connection *base, uint32_t generation) {
         ways_want(connection);
 }
 
+static bool is_one_range(const struct mux_post *post) {
+    for (int i = 1; i < post->npieces; i++) {
+        const struct transport_piece *before = &post->pieces[i - 1];
+        if ((char *)before->data + before->length != post->pieces[i].data)
+            return false;
+    }
+    return post->npieces > 0;
+}
+
 bool verbs_place(struct mux_connection *base, const struct mux_post *post,
                  struct mux_place *place) {
     struct verbs_connection *connection = verbs_connection_of(base);
     uint32_t lkeys[VERBS_MAX_RAILS] = {0}, rkeys[VERBS_MAX_RAILS] = {0};
-    if (post->npieces != 1 || !base->open ||
+    if (!is_one_range(post) || !base->open ||
         !verbs_lookup(verbs_home(connection), post->pieces[0].data, post->length, true, lkeys,
                       rkeys))
         return false;
@@ -173,7 +182,6 @@ static bool way_has_room(const struct verbs_pair *pair) {
 /* Posts one message to as many ways as are worth it; false: no room now. */
 static bool write_post(struct verbs_connection *connection, struct verbs_write *write) {
     struct verbs *verbs = verbs_home(connection);
-    const struct verbs_blob *blob = verbs->mux.host->peers[connection->base.peer].blob;
     size_t length = write->outgoing->header.length, begin = 0;
     unsigned n = (unsigned)(length / VERBS_STRIPE_FROM);
     n = n < 1 ? 1 : n > connection->nways ? connection->nways : n;
@@ -193,7 +201,7 @@ static bool write_post(struct verbs_connection *connection, struct verbs_write *
             .opcode = IBV_WR_RDMA_WRITE,
             .send_flags = IBV_SEND_SIGNALED,
             .wr.rdma = {.remote_addr = write->place.address + begin,
-                        .rkey = write->place.keys[i % blob->nrails]}};
+                        .rkey = write->place.keys[pair->peer_rail]}};
         int error = verbs->calls->post_send(pair->id->qp, &request, &bad);
         if (error != 0) {
             mux_break(&connection->base, error, "posting a write: %s", strerror(error));

@@ -78,7 +78,7 @@ struct verbs_request {
     uint8_t token[VERBS_TOKEN_BYTES];
     uint8_t role; /* 0: the ring; 1 + i: way i of `ways` */
     uint8_t ways;
-    uint16_t unused;
+    uint16_t rail;       /* of the caller, by which it calls */
     uint32_t generation; /* of the ways */
     uint64_t ring;       /* address, key and slots of the caller's ring */
     uint32_t key, slots;
@@ -90,7 +90,7 @@ struct verbs_answer {
     uint32_t slots;
     uint8_t token[VERBS_TOKEN_BYTES]; /* the caller's */
     uint64_t ring;
-    uint32_t key, unused;
+    uint32_t key, rail; /* rail: of the called side */
 };
 _Static_assert(sizeof(struct verbs_answer) == 40, "sent in the answer to a request");
 /* Private data of a refusal: why. */
@@ -123,6 +123,7 @@ struct verbs_pair {
     struct verbs_port *port;
     struct rdma_cm_id *id;
     int role;
+    int peer_rail; /* at which it ends */
     bool established;
     uint64_t posted, completed; /* send requests */
     uint32_t inline_bytes;
