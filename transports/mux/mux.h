@@ -59,6 +59,9 @@
 /* Largest message in a slot of reserve, and all slots together. */
 #define MUX_RESERVE_MAX ((size_t)1 << 20)
 #define MUX_RESERVE_POOL ((size_t)8 << 20)
+/* Messages up to this length are sure to go when they are committed, where the pipe knows its room.
+ */
+#define MUX_ROOM_MOST ((size_t)8 << 10)
 /* Streams of a connection that only the peer uses so far. */
 #define MUX_MAX_UNOPENED 4096u
 /* Requests on streams that are not open here; more are answered by RETRY. */
@@ -267,6 +270,9 @@ struct mux_pipe {
     void (*init)(struct mux_connection *connection);
     /* As sendmsg without waiting; -1 and errno, EAGAIN: not now. */
     ssize_t (*send)(struct mux_connection *connection, struct iovec *iov, int count);
+    /* Bytes that surely go now and need nobody here afterwards; when there are more again the pipe
+     * calls mux_room_came. NULL: the system keeps and sends what it took, which is enough. */
+    size_t (*room)(const struct mux_connection *connection);
     /* Takes all that has come, as far as the budget goes. */
     void (*receive)(struct mux_connection *connection);
     /* One turn of progress, between two flushes. */
@@ -399,6 +405,7 @@ void mux_outgoing_free(struct mux_outgoing *outgoing);
 /* Copies what the batch still needs of this stream's user memory. */
 void mux_batch_detach(struct transport_stream *stream);
 void mux_batch_drop(struct mux_connection *connection);
+void mux_room_came(struct mux *mux);
 /* Ends of pipe->write: complete; or not written, so it goes by frames. */
 void mux_written(struct mux_outgoing *outgoing);
 void mux_unwritten(struct mux_outgoing *outgoing);

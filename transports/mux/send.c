@@ -434,7 +434,7 @@ bool mux_has_output(const struct mux_connection *connection) {
             connection->nanswers > 0 || connection->want_bye || connection->want_stopped);
 }
 
-static void pool_returned(struct mux *mux) {
+void mux_room_came(struct mux *mux) {
     struct transport_stream *stream;
     /* Those that find too little again queue at the end: each is asked once. */
     for (unsigned n = mux->npool_waiters; n > 0; n--) {
@@ -474,7 +474,7 @@ static void outgoing_sent(struct mux_connection *connection, struct mux_outgoing
     if (ticket)
         ticket->done(ticket, TRANSPORT_OK);
     if (reserved && !TAILQ_EMPTY(&mux->pool_waiters))
-        pool_returned(mux);
+        mux_room_came(mux);
     if (TAILQ_EMPTY(&stream->queue))
         writable(stream);
 }
@@ -526,6 +526,8 @@ void mux_flush(struct mux_connection *connection) {
     connection->flushing = false;
     if (mux_has_output(connection))
         mux_dirty(connection);
+    else if (connection->mux->pipe->room && !TAILQ_EMPTY(&connection->mux->pool_waiters))
+        mux_room_came(connection->mux);
 }
 
 void mux_batch_detach(struct transport_stream *stream) {
@@ -612,6 +614,17 @@ static bool reserve_allowed(const struct transport_stream *stream, uint64_t leng
     return has_credit(stream, length);
 }
 
+/* Who sends by slots does not hear when they have left, and may leave the library at once. So a
+ * slot is given out when the pipe has room for it and nothing is before it. What is much larger
+ * goes from the user's memory with a ticket. */
+static bool pipe_has_room(struct mux_connection *connection, uint64_t length) {
+    const struct mux_pipe *pipe = connection->mux->pipe;
+    if (!pipe->room || length > MUX_ROOM_MOST)
+        return true;
+    mux_flush(connection);
+    return !mux_has_output(connection) && sizeof(struct frame) + length <= pipe->room(connection);
+}
+
 enum transport_result mux_reserve(struct transport *transport, struct transport_stream *stream,
                                   const struct transport_header *header,
                                   struct transport_slot *slot) {
@@ -630,6 +643,11 @@ enum transport_result mux_reserve(struct transport *transport, struct transport_
     /* A stream that has no slot gets one whatever others hold: a peer that reads slowly must not
      * hinder what goes elsewhere. */
     if (stream->reserved > 0 && mux->reserved_bytes + header->length > MUX_RESERVE_POOL) {
+        stream->wants_writable = true;
+        pool_wait(stream, true);
+        return TRANSPORT_AGAIN;
+    }
+    if (!pipe_has_room(stream->connection, header->length)) {
         stream->wants_writable = true;
         pool_wait(stream, true);
         return TRANSPORT_AGAIN;
@@ -662,9 +680,10 @@ void mux_commit(struct transport *transport, struct transport_stream *stream,
                 struct transport_slot *slot) {
     struct mux_outgoing *outgoing = slot->handle;
     (void)transport;
+    struct mux *mux = stream->connection->mux;
     outgoing->ready = true;
     mux_stream_update(stream);
-    if (!stream->connection->mux->in_progress)
+    if (!mux->in_progress || mux->pipe->room) /* before anything else takes the room */
         mux_flush(stream->connection);
 }
 

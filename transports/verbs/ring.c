@@ -130,6 +130,16 @@ ssize_t verbs_send(struct mux_connection *mux_connection, struct iovec *iov, int
     return -1;
 }
 
+size_t verbs_room(const struct mux_connection *base) {
+    const struct verbs_connection *connection = (const struct verbs_connection *)base;
+    uint64_t kept = VERBS_SLOTS_KEPT + connection->slots / 8; /* for what is told on the way */
+    uint64_t used = connection->sent - connection->acknowledged;
+    if (!base->open || !queue_has_room(connection->pair) || used + kept >= connection->slots)
+        return 0;
+    return (size_t)(connection->slots - kept - used) *
+           (VERBS_SLOT_BYTES - sizeof(struct verbs_chunk));
+}
+
 void verbs_ring_tell(struct verbs_connection *connection) {
     connection->owes = false;
     if (!connection->base.open || connection->base.is_broken ||
@@ -173,4 +183,6 @@ void verbs_chunk_came(struct verbs_connection *connection, uint32_t bytes) {
     connection->received += slots_of(whole);
     connection->owes = true;
     base->mux->events++;
+    if (freed > 0 && !TAILQ_EMPTY(&base->mux->pool_waiters))
+        mux_room_came(base->mux);
 }

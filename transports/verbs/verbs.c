@@ -84,6 +84,8 @@ static void completed(struct verbs *verbs, const struct ibv_wc *wc) {
         verbs_way_completed(pair, wc->status);
     } else if (wc->status == IBV_WC_SUCCESS) {
         pair->completed = wc->wr_id;
+        if (!TAILQ_EMPTY(&verbs->mux.pool_waiters))
+            mux_room_came(&verbs->mux);
     } else {
         ring_failed(verbs, pair, wc->status);
     }
@@ -134,26 +136,28 @@ static void take_events(struct verbs *verbs) {
     }
 }
 
-void verbs_poll(struct mux *mux) {
-    struct verbs *verbs = (struct verbs *)mux;
+/* Not within itself: completions are taken in their order. */
+static void poll_ports(struct verbs *verbs) {
     if (verbs->polling)
         return;
     verbs->polling = true;
     for (int i = 0; i < verbs->nports; i++) {
-        while (port_poll(verbs, &verbs->ports[i]) && mux->events < mux->budget)
+        while (port_poll(verbs, &verbs->ports[i]) && verbs->mux.events < verbs->mux.budget)
             ;
     }
-    if (mux->turn % (verbs->calling > 0 ? EVENT_TURNS_CALLING : EVENT_TURNS) == 0)
-        take_events(verbs);
     verbs->polling = false;
 }
 
+void verbs_poll(struct mux *mux) {
+    struct verbs *verbs = (struct verbs *)mux;
+    poll_ports(verbs);
+    if (mux->turn % (verbs->calling > 0 ? EVENT_TURNS_CALLING : EVENT_TURNS) == 0)
+        take_events(verbs);
+}
+
 static void verbs_receive(struct mux_connection *base) {
-    struct verbs *verbs = verbs_mux(base);
-    for (int i = 0; i < verbs->nports; i++) {
-        while (port_poll(verbs, &verbs->ports[i]))
-            ;
-    }
+    base->mux->budget = INT32_MAX;
+    poll_ports(verbs_mux(base));
 }
 
 /* -- sleeping ------------------------------------------------------------------------------ */
@@ -169,10 +173,14 @@ static bool verbs_arm(struct transport *transport) {
         drain_channel(verbs, &verbs->ports[i]);
         (void)verbs->calls->req_notify_cq(verbs->ports[i].cq, 0);
     }
-    /* What completed before it was asked for tells nobody. */
+    /* What completed before it was asked for tells nobody; and who sleeps and wakes without turns
+     * between must not miss the CM. */
     mux->budget = INT32_MAX;
-    mux->turn = 1;
-    verbs_poll(mux);
+    mux->in_progress = true;
+    poll_ports(verbs);
+    take_events(verbs);
+    mux->in_progress = false;
+    mux_flush_dirty(mux);
     return mux->events == 0 && !mux->something_broke;
 }
 
@@ -359,8 +367,9 @@ static void linger(struct verbs *verbs) {
     base->want_bye = base->open && base->got_init;
     while (!done && clock_now_ns() < deadline) {
         done = true;
-        verbs->mux.turn = 0;
-        verbs_poll(&verbs->mux);
+        verbs->mux.budget = INT32_MAX;
+        poll_ports(verbs);
+        take_events(verbs);
         TAILQ_FOREACH(base, &verbs->mux.all, all_link)
         done &= is_flushed(verbs_connection_of(base));
         if (!done)
@@ -383,6 +392,7 @@ static const struct mux_pipe verbs_pipe = {
     .connection_bytes = sizeof(struct verbs_connection),
     .init = verbs_connection_init,
     .send = verbs_send,
+    .room = verbs_room,
     .receive = verbs_receive,
     .poll = verbs_poll,
     .due = verbs_due,

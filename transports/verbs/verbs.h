@@ -36,7 +36,7 @@
 
 #define VERBS_SLOT_BYTES 256u
 #define VERBS_MAX_SLOTS 1024u
-#define VERBS_MIN_SLOTS 16u
+#define VERBS_MIN_SLOTS 64u /* room for a message of MUX_ROOM_MOST */
 #define VERBS_SLOTS_KEPT 4u
 /* Rings and mirrors of all peers together. */
 #define VERBS_RING_POOL ((size_t)64 << 20)
@@ -247,6 +247,7 @@ void verbs_established(struct verbs_pair *pair);
 bool verbs_ring_open(struct verbs_connection *connection, struct verbs_port *port);
 void verbs_ring_close(struct verbs_connection *connection);
 ssize_t verbs_send(struct mux_connection *connection, struct iovec *iov, int count);
+size_t verbs_room(const struct mux_connection *connection);
 /* A chunk has come; `bytes` with its head as the adapter says, 0: it does not. */
 void verbs_chunk_came(struct verbs_connection *connection, uint32_t bytes);
 /* Tells of consumed slots, if many are owed. */

@@ -375,16 +375,16 @@ static enum ibv_wc_status deliver(struct fake_qp *qp, struct request *request) {
     return IBV_WC_SUCCESS;
 }
 
-/* One request of a queue pair. */
-static void carry_out(struct fake_qp *qp) {
+/* One request of a queue pair. False: there is none, or it waits. */
+static bool carry_out(struct fake_qp *qp) {
     struct request *request = STAILQ_FIRST(&qp->queue);
     enum ibv_wc_status status = IBV_WC_WR_FLUSH_ERR;
     if (!request)
-        return;
+        return false;
     if (!qp->broken) {
         if (cut || !qp->peer || qp->peer->broken) {
             if (++request->waited < RETRIES)
-                return;
+                return false;
             status = IBV_WC_RETRY_EXC_ERR;
         } else {
             status = deliver(qp, request);
@@ -404,6 +404,7 @@ static void carry_out(struct fake_qp *qp) {
         complete(qp->base.send_cq, &wc);
     }
     free(request);
+    return true;
 }
 
 static int poll_cq(struct ibv_cq *base, int most, struct ibv_wc *wcs) {
@@ -412,7 +413,10 @@ static int poll_cq(struct ibv_cq *base, int most, struct ibv_wc *wcs) {
     int n = 0;
     pthread_mutex_lock(&lock);
     if (!paused)
-        TAILQ_FOREACH(qp, &qps, link) carry_out(qp);
+        TAILQ_FOREACH(qp, &qps, link)(void) carry_out(qp);
+    /* Who finds nothing may go to sleep, and an adapter works on. */
+    if (!paused && cq->count == 0)
+        TAILQ_FOREACH(qp, &qps, link) while (carry_out(qp));
     while (n < most && cq->count > 0) {
         struct ibv_wc *wc = &wcs[n++];
         *wc = cq->entries[cq->first];
