@@ -231,6 +231,7 @@ struct mux_connection {
     struct frame heads[MUX_BATCH_FRAMES];
     int nheads;
     bool flushing, in_dirty, want_init, want_bye, want_stopped;
+    bool wants_room; /* a slot was refused because something was before it */
     uint32_t stopped_generation;
     struct mux_answer *answers;
     unsigned nanswers, answers_size;

@@ -524,10 +524,12 @@ void mux_flush(struct mux_connection *connection) {
             break; /* the pipe is full */
     }
     connection->flushing = false;
-    if (mux_has_output(connection))
+    if (mux_has_output(connection)) {
         mux_dirty(connection);
-    else if (connection->mux->pipe->room && !TAILQ_EMPTY(&connection->mux->pool_waiters))
+    } else if (connection->wants_room) {
+        connection->wants_room = false;
         mux_room_came(connection->mux);
+    }
 }
 
 void mux_batch_detach(struct transport_stream *stream) {
@@ -622,7 +624,11 @@ static bool pipe_has_room(struct mux_connection *connection, uint64_t length) {
     if (!pipe->room || length > MUX_ROOM_MOST)
         return true;
     mux_flush(connection);
-    return !mux_has_output(connection) && sizeof(struct frame) + length <= pipe->room(connection);
+    if (mux_has_output(connection) || connection->flushing) {
+        connection->wants_room = true; /* when that has gone */
+        return false;
+    }
+    return sizeof(struct frame) + length <= pipe->room(connection);
 }
 
 enum transport_result mux_reserve(struct transport *transport, struct transport_stream *stream,

@@ -168,17 +168,16 @@ static bool verbs_arm(struct transport *transport) {
     if (mux->something_broke)
         return false;
     mux->events = 0;
-    mux_flush_dirty(mux);
+    mux->budget = INT32_MAX;
+    mux->in_progress = true;
+    /* Who sleeps and wakes without turns between must not miss the CM. Channels are emptied here,
+     * and not after the notification is asked for, which might be what is taken out. */
+    take_events(verbs);
     for (int i = 0; i < verbs->nports; i++) {
         drain_channel(verbs, &verbs->ports[i]);
         (void)verbs->calls->req_notify_cq(verbs->ports[i].cq, 0);
     }
-    /* What completed before it was asked for tells nobody; and who sleeps and wakes without turns
-     * between must not miss the CM. */
-    mux->budget = INT32_MAX;
-    mux->in_progress = true;
-    poll_ports(verbs);
-    take_events(verbs);
+    poll_ports(verbs); /* what completed before it was asked for tells nobody */
     mux->in_progress = false;
     mux_flush_dirty(mux);
     return mux->events == 0 && !mux->something_broke;

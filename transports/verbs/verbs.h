@@ -36,7 +36,8 @@
 
 #define VERBS_SLOT_BYTES 256u
 #define VERBS_MAX_SLOTS 1024u
-#define VERBS_MIN_SLOTS 64u /* room for a message of MUX_ROOM_MOST */
+/* So that a message of MUX_ROOM_MOST finds room in what is not yet owed. */
+#define VERBS_MIN_SLOTS 128u
 #define VERBS_SLOTS_KEPT 4u
 /* Rings and mirrors of all peers together. */
 #define VERBS_RING_POOL ((size_t)64 << 20)

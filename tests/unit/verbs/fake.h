@@ -21,6 +21,8 @@ extern struct fake_counts fake_counts;
 /* Puts the double in place of the libraries: `devices` (1 or 2) with one port each, their addresses
  * 10.77.0.1 and 10.77.0.2. `immediate` false: iWARP. */
 void fake_begin(int devices, bool immediate, bool shared_receives);
+/* From now on requests are also carried out by a thread, as ranks that sleep need it. */
+void fake_run(void);
 /* The libraries again; aborts when something was left. */
 void fake_end(void);
 /* From the `after`-th call of this name on (1: the next), `times` calls fail with this errno. Also

@@ -7,4 +7,5 @@ __attribute__((constructor)) static void take_the_double(void) {
     setenv("ROTA_TEST_WAY", "verbs", 1);
     setenv("ROTA_TRANSPORT", "verbs", 1);
     fake_begin(1, true, true);
+    fake_run();
 }
