@@ -52,8 +52,6 @@ matrix() { # LIMIT NAME ARGUMENTS...: ranks as threads
 
 part_sample() {
   check 100 "rota info" "$rota" info
-  [ "$transport" != verbs ] || check 60 "conformance: a sample" env ROTA_TEST_REAL_DEVICE=1 \
-    "$tests/test_transport_verbs" --filter '@(messages|ends)/*' -j 2
   job 100 "matrix, 4 ranks on two devices" 4 turns "$tests/test_matrix" --joined \
     --transport "$transport" --seed "$seed" --samples 60
   part_mixed_bits 65536
@@ -91,7 +89,23 @@ part_matrix() {
     -e "$(times 256K 16M)" -f 64 -n 1 -w 0 --algorithm all --transport "$transport"
 }
 
+# Bytes per packet on the wire, with headers, at a setting of ROTA_RDMA_MTU.
+packets_of() { # MTU LEAST MOST
+  local at=/sys/class/net/rd0/statistics before after
+  before=($(cat $at/tx_packets $at/tx_bytes))
+  ROTA_RDMA_MTU=$1 ROTA_TRANSPORT=verbs "$rota" run -n 2 --no-prefix -- "$here/rank.sh" turns \
+    "$build/tests/stream" bandwidth 1048576 20 || return 1
+  after=($(cat $at/tx_packets $at/tx_bytes))
+  local each=$(((after[1] - before[1]) / (after[0] - before[0])))
+  echo "$each bytes per packet"
+  [ $each -ge "$2" ] && [ $each -le "$3" ]
+}
+
 part_pair() {
+  if [ "$transport" = verbs ]; then
+    check 200 "packets as large as the link has" bash -c "packets_of auto 3600 4200"
+    check 200 "packets of 1024 bytes by setting" bash -c "packets_of 1024 900 1200"
+  fi
   job 300 "matrix, 2 ranks on two devices" 2 turns "$tests/test_matrix" --joined \
     --transport "$transport" --seed "$seed" --samples "$(times 60 1500)"
   job 300 "matrix, 4 ranks on two devices" 4 turns "$tests/test_matrix" --joined \
@@ -106,26 +120,26 @@ part_pair() {
 
 # -- a mixed job --------------------------------------------------------------------------------
 
-# hashes TRANSPORT LARGEST: "size hash" of every row, of two pretended hosts of two ranks.
+# hashes TRANSPORT LARGEST [ARGUMENTS...]: "size hash" of every row, of two pretended hosts of two ranks.
 hashes() {
   "$rota" run --hosts 2+2 --no-prefix -- "$here/rank.sh" halves "$rota" bench all_reduce -b 40 -e "$2" \
-    -f 128 -d bfloat16 -n 1 -w 0 --mode reproducible --hash --algorithm all --transport "$1" \
+    -f 128 -d bfloat16 -n 1 -w 0 --mode reproducible --hash --transport "$1" "${@:3}" \
     >"$folder/bench" || return 1
   awk '!/^#/ { print $1, $14; if ($15 != "N/A") print $1, $15 }' "$folder/bench" | sort -u
 }
 
 same_bits() {
-  hashes tcp "$1" >"$folder/tcp" && hashes "shm,$transport" "$1" >"$folder/mixed" || return 1
+  hashes tcp "$@" >"$folder/tcp" && hashes "shm,$transport" "$@" >"$folder/mixed" || return 1
   [ "$(wc -l <"$folder/tcp")" -ge 2 ] || { echo "too few hashes"; return 1; }
   cmp "$folder/tcp" "$folder/mixed" && echo "$(wc -l <"$folder/tcp") sizes, one hash each"
 }
-export -f hashes same_bits
-export here rota folder transport
+export -f hashes same_bits packets_of
+export here build rota folder transport
 
 part_mixed_bits() {
-  check 300 "mixed job: TCP's bits, reproducible" bash -c "same_bits $1"
+  check 300 "mixed job: TCP's bits, reproducible" bash -c "same_bits $*"
 }
-part_mixed() { part_mixed_bits "$(times 655360 16M)"; }
+part_mixed() { part_mixed_bits "$(times 655360 16M)" --algorithm all; }
 
 # -- faults -------------------------------------------------------------------------------------
 
