@@ -69,6 +69,21 @@ static int by_value(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
+static rota_status way_sample(struct bench_session *session, const struct study_way *way,
+                              int64_t batch, double *us) {
+    const struct bench_case *rows[] = {&way->row, &way->then};
+    if (!way->then.operation)
+        return bench_sample(session, &way->row, batch, us);
+    bench_inputs_fill(session, &way->row);
+    rota_status status = rota_barrier(session->comm, NULL);
+    double began = study_now_us();
+    for (int64_t i = 0; i < 2 * batch && status == ROTA_OK; i++)
+        status = bench_case_call(rows[i % 2], bench_send_pointer(session, rows[i % 2]),
+                                 bench_recv_pointer(session, rows[i % 2]), session->comm);
+    *us = (study_now_us() - began) / (double)batch;
+    return status;
+}
+
 /* The first call of each way finds its peers and makes its plan; the second says how long it is. */
 static rota_status estimate(struct bench_session *session, struct study_way *ways, int count,
                             int64_t batch[STUDY_MAX_WAYS], double *round_us) {
@@ -78,7 +93,7 @@ static rota_status estimate(struct bench_session *session, struct study_way *way
         for (int i = 0; i < count && status == ROTA_OK; i++) {
             if (turn == 0)
                 bench_buffers_fill(session, &ways[i].row);
-            status = bench_sample(session, &ways[i].row, 1, &ways[i].us);
+            status = way_sample(session, &ways[i], 1, &ways[i].us);
         }
     if (status == ROTA_OK)
         status = slowest(session, ways, count);
@@ -105,8 +120,8 @@ rota_status study_contest(struct bench_session *session, struct study_way *ways,
     for (int round = 0; round < rounds; round++)
         for (int turn = 0; turn < count && status == ROTA_OK; turn++) {
             int i = (turn + round) % count;
-            status = bench_sample(session, &ways[i].row, batch[i],
-                                  &samples[(size_t)i * (size_t)rounds + (size_t)round]);
+            status = way_sample(session, &ways[i], batch[i],
+                                &samples[(size_t)i * (size_t)rounds + (size_t)round]);
         }
     for (int i = 0; i < count; i++) {
         double *mine = &samples[(size_t)i * (size_t)rounds];

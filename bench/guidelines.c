@@ -7,11 +7,11 @@
 #include <string.h>
 
 #define CONTEST_MS 120
-#define PARTS 2
 
-/* `left` does not take longer than all of `right`, at the same size of the larger buffer. */
+/* `left` does not take longer than those of `right` in turn, at the same size of the larger buffer.
+ */
 static const struct guideline {
-    const char *left, *right[PARTS];
+    const char *left, *right[2];
 } guidelines[] = {
     {"all_reduce", {"reduce", "broadcast"}},  {"all_reduce", {"reduce_scatter", "all_gather"}},
     {"reduce_scatter", {"all_reduce", NULL}}, {"reduce_scatter", {"reduce", "scatter"}},
@@ -23,69 +23,63 @@ static const struct guideline {
 };
 #define GUIDELINES ((int)(sizeof(guidelines) / sizeof(guidelines[0])))
 
-static const char *const operations[] = {"all_reduce", "reduce",     "broadcast",
-                                         "gather",     "scatter",    "reduce_scatter",
-                                         "all_gather", "all_to_all", "barrier"};
-#define OPERATIONS ((int)(sizeof(operations) / sizeof(operations[0])))
+#define MAX_WAYS (2 * GUIDELINES)
 
-static double time_of(const struct study_way *ways, int count, const char *name) {
-    for (int i = 0; name && i < count; i++)
-        if (strcmp(ways[i].row.operation->name, name) == 0)
-            return ways[i].us;
-    return 0;
+/* Makes the way of one side, unless it is there already; its index. */
+static int way_add(const struct bench_session *session, struct study_way *ways, int *count,
+                   const char *first, const char *then, int64_t bytes) {
+    const struct bench_operation *one = bench_operation_find(first);
+    const struct bench_operation *two = then ? bench_operation_find(then) : NULL;
+    for (int i = 0; i < *count; i++)
+        if (ways[i].row.operation == one && ways[i].then.operation == two)
+            return i;
+    ways[*count] = (struct study_way){.row = study_row(session, one, bytes)};
+    if (two)
+        ways[*count].then = study_row(session, two, bytes);
+    return (*count)++;
 }
 
-/* left / right */
-static double ratio(const struct guideline *guideline, const struct study_way *ways, int count) {
-    double right = 0;
-    for (int i = 0; i < PARTS; i++)
-        right += time_of(ways, count, guideline->right[i]);
-    return right > 0 ? time_of(ways, count, guideline->left) / right : 0;
+static double ratio(const struct study_way *left, const struct study_way *right) {
+    return right->us > 0 ? left->us / right->us : 0;
 }
 
-/* Measures the operations of one guideline again, twice; how often it was broken. */
-static rota_status look_again(struct bench_session *session, const struct guideline *guideline,
-                              int64_t bytes, double limit, int *broken) {
-    const char *names[] = {guideline->left, guideline->right[0], guideline->right[1]};
-    struct study_way ways[1 + PARTS];
-    int count = 0;
-    rota_status status = ROTA_OK;
-    for (int i = 0; i < 1 + PARTS && names[i]; i++)
-        ways[count++].row = study_row(session, bench_operation_find(names[i]), bytes);
-    for (int again = 0; again < 2 && status == ROTA_OK; again++) {
-        status = study_contest(session, ways, count, CONTEST_MS);
-        *broken += ratio(guideline, ways, count) > limit;
-    }
-    return status;
-}
-
-static rota_status guideline_check(struct bench_session *session, const struct guideline *guideline,
-                                   int64_t bytes, const struct study_way *ways) {
+static rota_status guideline_check(struct bench_session *session, int64_t bytes,
+                                   const struct study_way *left, const struct study_way *right) {
     double limit = 1 + (double)session->options->tolerance / 100;
-    double found = ratio(guideline, ways, OPERATIONS);
-    int broken = found > limit;
     rota_status status = ROTA_OK;
-    if (broken)
-        status = look_again(session, guideline, bytes, limit, &broken);
+    int broken = ratio(left, right) > limit; /* how often, of at most three times */
+    for (int again = 0; broken > 0 && again < 2 && status == ROTA_OK; again++) {
+        struct study_way both[] = {*left, *right};
+        status = study_contest(session, both, 2, CONTEST_MS);
+        broken += ratio(&both[0], &both[1]) > limit;
+    }
     session->wrong += broken >= 2;
     session->rows++;
     if (session->rank == 0 && session->options->table)
         printf("%10lld  %-15s <= %-15s %s %-12s %10.2f %10.2f %7.2f%s\n", (long long)bytes,
-               guideline->left, guideline->right[0], guideline->right[1] ? "+" : " ",
-               guideline->right[1] ? guideline->right[1] : "",
-               time_of(ways, OPERATIONS, guideline->left),
-               time_of(ways, OPERATIONS, guideline->right[0]) +
-                   time_of(ways, OPERATIONS, guideline->right[1]),
-               found,
-               broken >= 2   ? "  BROKEN"
-               : broken == 1 ? "  once"
-                             : "");
+               left->row.operation->name, right->row.operation->name,
+               right->then.operation ? "+" : " ",
+               right->then.operation ? right->then.operation->name : "", left->us, right->us,
+               ratio(left, right), broken >= 2 ? "  BROKEN" : "");
+    return status;
+}
+
+static rota_status size_check(struct bench_session *session, int64_t bytes) {
+    struct study_way ways[MAX_WAYS];
+    int lefts[GUIDELINES], rights[GUIDELINES], count = 0;
+    for (int i = 0; i < GUIDELINES; i++) {
+        const struct guideline *guideline = &guidelines[i];
+        lefts[i] = way_add(session, ways, &count, guideline->left, NULL, bytes);
+        rights[i] = way_add(session, ways, &count, guideline->right[0], guideline->right[1], bytes);
+    }
+    rota_status status = study_contest(session, ways, count, CONTEST_MS);
+    for (int i = 0; i < GUIDELINES && status == ROTA_OK; i++)
+        status = guideline_check(session, bytes, &ways[lefts[i]], &ways[rights[i]]);
     return status;
 }
 
 rota_status study_guidelines(struct bench_session *session) {
     const struct bench_options *options = session->options;
-    struct study_way ways[OPERATIONS];
     rota_status status = ROTA_OK;
     bool telling = session->rank == 0 && options->table;
     if (telling)
@@ -93,13 +87,8 @@ rota_status study_guidelines(struct bench_session *session) {
                "# %8s  %-50s %10s %10s %7s\n",
                session->nranks, "bytes", "guideline", "left us", "right us", "ratio");
     for (int64_t bytes = options->min_bytes; bytes <= options->max_bytes && status == ROTA_OK;
-         bytes = study_next_size(options, bytes)) {
-        for (int i = 0; i < OPERATIONS; i++)
-            ways[i].row = study_row(session, bench_operation_find(operations[i]), bytes);
-        status = study_contest(session, ways, OPERATIONS, CONTEST_MS);
-        for (int i = 0; i < GUIDELINES && status == ROTA_OK; i++)
-            status = guideline_check(session, &guidelines[i], bytes, ways);
-    }
+         bytes = study_next_size(options, bytes))
+        status = size_check(session, bytes);
     if (status)
         bench_session_report(session, "guidelines", status);
     if (telling && status == ROTA_OK)

@@ -28,7 +28,7 @@ static rota_status find_best(struct bench_session *session, struct cell *cell,
                              struct study_way ways[STUDY_MAX_WAYS]) {
     char why[BENCH_WHY_BYTES];
     int count = 1;
-    ways[0].row = cell->row;
+    ways[0] = (struct study_way){.row = cell->row};
     double unused;
     bench_buffers_fill(session, &ways[0].row);
     rota_status status = bench_sample(session, &ways[0].row, 1, &unused);

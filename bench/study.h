@@ -11,7 +11,7 @@
 /* One of several calls that are compared, and what it took: the median of its samples, in
  * microseconds, of the slowest rank. */
 struct study_way {
-    struct bench_case row;
+    struct bench_case row, then; /* then.operation NULL: one call; else both, one after the other */
     double us;
 };
 
