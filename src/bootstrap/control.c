@@ -246,6 +246,8 @@ static int start_thread(struct control *control) {
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     failure = pthread_create(&control->thread, &attributes, control_main, control);
+    if (failure == EINVAL) /* the program's thread-local data do not fit into so small a stack */
+        failure = pthread_create(&control->thread, NULL, control_main, control);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     if (failure == 0) {
