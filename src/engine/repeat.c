@@ -15,14 +15,15 @@ static bool is_shape(const struct comm_repeat *repeat, const struct call_shape *
 }
 
 /* What the long way would refuse, or run otherwise. */
-static bool takes_buffers(const struct comm_repeat *repeat, const struct call_args *args,
-                          size_t send_bytes, size_t recv_bytes) {
+static bool takes_buffers(const rota_comm *comm, const struct comm_repeat *repeat,
+                          const struct call_args *args, size_t send_bytes, size_t recv_bytes) {
     uintptr_t send = (uintptr_t)args->send, recv = (uintptr_t)args->recv;
     if (((send | recv) & (repeat->alignment - 1)) != 0 || (send == 0 && send_bytes > 0) ||
         (recv == 0 && recv_bytes > 0))
         return false;
     bool apart = send + send_bytes <= recv || recv + recv_bytes <= send;
-    return (apart || (send == recv && args->kind == ROTA_KIND_ALL_REDUCE)) &&
+    return (apart || (send == recv && args->kind == ROTA_KIND_ALL_REDUCE) ||
+            call_in_place(comm, args, rota_dtype_size(args->dtype))) &&
            memory_identify(args->send, send_bytes)->host_readable &&
            memory_identify(args->recv, recv_bytes)->host_readable;
 }
@@ -37,7 +38,7 @@ bool repeat_run(rota_comm *comm, struct call_args *args, size_t send_blocks, siz
     const struct comm_repeat *repeat = place_of(comm, &shape);
     bool same =
         is_shape(repeat, &shape) && native_may_run(comm) &&
-        takes_buffers(repeat, args, repeat->bytes * send_blocks, repeat->bytes * recv_blocks);
+        takes_buffers(comm, repeat, args, repeat->bytes * send_blocks, repeat->bytes * recv_blocks);
     if (same)
         *status = native_run(comm, args, repeat->form, repeat->reduces ? &repeat->spec : NULL,
                              repeat->bytes, repeat->fingerprint, NULL);
