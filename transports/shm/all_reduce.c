@@ -81,6 +81,7 @@ static struct native_result run_barrier(struct native_group *group, const struct
     }
     struct native_result result = lines_wait(group, call, wait);
     group->running = result.outcome == NATIVE_PAUSED;
+    line_fetch(&group->area->line[(group->sequence + 1) & 1]);
     return result;
 }
 
@@ -95,6 +96,7 @@ static struct native_result run_inline(struct native_group *group, const struct 
     group->running = result.outcome == NATIVE_PAUSED;
     if (result.outcome != NATIVE_DONE)
         return result;
+    line_fetch(&group->area->line[(group->sequence + 1) & 1]);
     if (group->n == 2 && !call->spec->ordered) {
         reduce_pair(call->spec, call->recv, NULL, call->send, line_of(group, !group->self)->payload,
                     call->count);

@@ -289,6 +289,10 @@ static struct native_result take(struct native_group *group, const struct native
         if (!group->flow->reduces && call->bytes > 0)
             copy_in(group, call, group->peer, index);
     }
+    if (group->room == SHM_ROOM_LINE)
+        line_fetch(group->flow->way == EVERYBODY
+                       ? &group->area->line[(group->sequence + 1) & 1]
+                       : &group->area->line[2 + (group->posts + 1) % SHM_POSTS]);
     if (group->flow->reduces && call->bytes > 0)
         combine(group, call, index);
     if (group->room == SHM_ROOM_MOVE) {

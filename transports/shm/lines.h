@@ -48,6 +48,17 @@ static inline const struct shm_group_line *line_of(const struct native_group *gr
     return &group->members[peer].area->line[group->sequence & 1];
 }
 
+/* Fetches the own line of the next call, which the others have read, to be written soon: a call of
+ * a few bytes then finds it here. Measured for 8 bytes between two cores: 0.285 instead of 0.33 us.
+ * Where more is copied first it is a loss, as others who poll the line fetch it back. */
+static inline void line_fetch(const struct shm_group_line *line) {
+#if defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" : : "m"(*line)); /* __builtin_prefetch fetches it to read */
+#else
+    __builtin_prefetch(line, 1);
+#endif
+}
+
 /* Numbers the call; the line may then be filled. */
 static inline void line_begin(struct native_group *group, const struct native_call *call) {
     group->sequence++;
