@@ -28,9 +28,11 @@ struct RotaOptions : c10d::Backend::Options {
 
 class RotaBackend : public c10d::Backend {
   public:
-    // Joins by the store; blocks until all ranks are there.
+    // Where `world` is a backend of this kind: a group of its ranks, which is there at once. Else
+    // joins by the store, and blocks until all ranks are there.
     static c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store> &store,
                                                     int rank, int size,
+                                                    const c10::intrusive_ptr<c10d::Backend> &world,
                                                     c10::intrusive_ptr<RotaOptions> options);
     RotaBackend(rota_comm *comm, int rank, int size, c10::intrusive_ptr<RotaOptions> options);
     ~RotaBackend() override;
@@ -132,8 +134,7 @@ class RotaBackend : public c10d::Backend {
 
 // Runs calls as one group: each is begun by `each(i, call)` with the call's options. Within a group
 // of the caller's they join that; one call alone needs none.
-template <class Each>
-rota_status as_group(size_t count, rota_comm *comm, const rota_call &call, Each &&each) {
+template <class Each> rota_status as_group(size_t count, const rota_call &call, Each &&each) {
     if (count == 1)
         return each(0, call);
     rota_call one = ROTA_CALL_INIT;
@@ -147,7 +148,7 @@ rota_status as_group(size_t count, rota_comm *comm, const rota_call &call, Each 
             status = each(i, one);
     } catch (...) { // an operator that the type does not have
         if (call.group == nullptr)
-            give_up(one.group, comm);
+            (void)rota_group_free(one.group);
         throw;
     }
     if (call.group != nullptr || one.group == nullptr)
@@ -169,7 +170,7 @@ template <class Begin>
 WorkPointer run_each(Group &group, Operation what, const std::vector<Piece> &pieces,
                      Begin &&begin) {
     return group.run(std::move(what), [&](rota_comm *comm, const rota_call &call, RotaWork &) {
-        return as_group(pieces.size(), comm, call, [&](size_t i, const rota_call &one) {
+        return as_group(pieces.size(), call, [&](size_t i, const rota_call &one) {
             return begin(pieces[i], comm, one);
         });
     });
@@ -181,7 +182,7 @@ WorkPointer reduce_each(Group &group, Operation what, const std::vector<Piece> &
                         const c10d::ReduceOp &op, Begin &&begin) {
     return group.run(std::move(what), [&](rota_comm *comm, const rota_call &call, RotaWork &work) {
         Operators operators(op, comm, call.group != nullptr ? &work.recorded : nullptr);
-        return as_group(pieces.size(), comm, call, [&](size_t i, const rota_call &one) {
+        return as_group(pieces.size(), call, [&](size_t i, const rota_call &one) {
             return begin(pieces[i], operators.for_elements(pieces[i].from), comm, one);
         });
     });

@@ -10,7 +10,52 @@ namespace rota_torch {
 
 // Deepest lane: call-backs of call-backs of call-backs share the last.
 static constexpr int kLanes = 8;
+// Of memory that was given back: a step of FSDP2 has one block for each layer under way.
+static constexpr size_t kSpareBlocks = 16, kSpareBytes = size_t(256) << 20;
 static constexpr auto kSettle = std::chrono::milliseconds(5000);
+
+// -- memory ---------------------------------------------------------------------------------------
+
+Communicator::~Communicator() {
+    for (const auto &[bytes, block] : spare_)
+        (void)rota_mem_free(comm_, block);
+    (void)rota_comm_destroy(comm_);
+}
+
+void *Communicator::allocate(size_t bytes) {
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        auto found = std::find_if(spare_.rbegin(), spare_.rend(),
+                                  [&](const auto &one) { return one.first == bytes; });
+        if (found != spare_.rend()) {
+            void *block = found->second;
+            spare_.erase(std::next(found).base());
+            return block;
+        }
+    }
+    void *block = nullptr;
+    check(rota_mem_alloc(comm_, bytes, &block), "allocate");
+    return block;
+}
+
+void Communicator::give_back(void *block, size_t bytes) {
+    std::vector<void *> freed;
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        spare_.emplace_back(bytes, block);
+        size_t total = 0;
+        for (auto one = spare_.rbegin(); one != spare_.rend(); ++one)
+            total += one->first;
+        for (; total > kSpareBytes || spare_.size() > kSpareBlocks; spare_.pop_front()) {
+            total -= spare_.front().first;
+            freed.push_back(spare_.front().second);
+        }
+    }
+    for (void *one : freed)
+        (void)rota_mem_free(comm_, one);
+}
+
+// -- life of a group ------------------------------------------------------------------------------
 
 Group::Group(rota_comm *comm, Place place)
     : place_(std::move(place)), comm_(std::make_shared<Communicator>(comm)) {
@@ -27,11 +72,6 @@ std::shared_ptr<Communicator> Group::communicator() {
 rota_status Group::state() {
     std::lock_guard<std::mutex> lock(comm_mutex_);
     return comm_ ? rota_comm_query(comm_->get()) : ROTA_ERR_STATE;
-}
-
-bool Group::last_error(rota_error *record) {
-    std::lock_guard<std::mutex> lock(comm_mutex_);
-    return comm_ && rota_comm_error(comm_->get(), record) == ROTA_OK;
 }
 
 std::shared_ptr<Lane> Group::lane_of_caller() {
@@ -93,19 +133,11 @@ void Group::begin_coalescing() {
     coalesces_.store(true, std::memory_order_release);
 }
 
-// A group of which a call was refused starts nothing.
-void give_up(rota_group *group, rota_comm *comm) {
-    rota_call options = ROTA_CALL_INIT;
-    options.group = group;
-    (void)rota_all_reduce(nullptr, nullptr, 1, ROTA_UINT8, ROTA_SUM, comm, &options);
-    (void)rota_group_end(group, nullptr);
-}
-
 void Group::abandon_coalescing() {
     coalesces_.store(false, std::memory_order_release);
     std::unique_ptr<Coalescing> left = std::move(coalescing_);
     auto comm = communicator();
-    give_up(left->group, comm->get());
+    (void)rota_group_free(left->group);
     if (left->work)
         free_operators(left->work->recorded, comm->get());
 }

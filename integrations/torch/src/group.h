@@ -8,6 +8,7 @@
 #include <rota/rota.h>
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -21,21 +22,22 @@ class Communicator {
   public:
     explicit Communicator(rota_comm *comm) : comm_(comm) {
     }
-    ~Communicator() {
-        (void)rota_comm_destroy(comm_);
-    }
+    ~Communicator();
     Communicator(const Communicator &) = delete;
     Communicator &operator=(const Communicator &) = delete;
     rota_comm *get() const {
         return comm_;
     }
+    // Memory that peers read in place. Some of what was given back is kept for the next block of
+    // the same size, with its pages: training asks for the same sizes in every step.
+    void *allocate(size_t bytes);
+    void give_back(void *block, size_t bytes);
 
   private:
     rota_comm *const comm_;
+    std::mutex mutex_;
+    std::deque<std::pair<size_t, void *>> spare_; // the latest last
 };
-
-// Frees a group of calls of which none is to be started.
-void give_up(rota_group *group, rota_comm *comm);
 
 class Group : public std::enable_shared_from_this<Group> {
   public:
@@ -67,8 +69,6 @@ class Group : public std::enable_shared_from_this<Group> {
     // Throws after close.
     std::shared_ptr<Communicator> communicator();
     rota_status state();
-    // The record of the last call that failed on the communicator; false when that is gone.
-    bool last_error(rota_error *record);
     std::shared_ptr<Lane> lane_of_caller();
     uint64_t sequence() const {
         return sequence_.load(std::memory_order_relaxed);

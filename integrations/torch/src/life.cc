@@ -37,13 +37,39 @@ RotaBackend::~RotaBackend() {
         PyEval_RestoreThread(state);
 }
 
-c10::intrusive_ptr<c10d::Backend> RotaBackend::create(const c10::intrusive_ptr<c10d::Store> &store,
-                                                      int rank, int size,
-                                                      c10::intrusive_ptr<RotaOptions> options) {
+// Groups are told apart by torch's names, which are the same on all of their ranks.
+static int tag_of(const std::string &name) {
+    uint32_t hash = 2166136261u; // FNV-1a
+    for (char c : name)
+        hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
+    return static_cast<int>(hash & INT32_MAX);
+}
+
+static rota_comm *create_within(rota_comm *world, const std::vector<uint64_t> &members,
+                                const std::string &name) {
+    std::vector<int> ranks(members.begin(), members.end());
+    rota_comm *comm = nullptr;
+    check(rota_comm_create_group(world, ranks.data(), static_cast<int>(ranks.size()), tag_of(name),
+                                 name.c_str(), &comm, nullptr),
+          "new group");
+    return comm;
+}
+
+c10::intrusive_ptr<c10d::Backend>
+RotaBackend::create(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
+                    const c10::intrusive_ptr<c10d::Backend> &world,
+                    c10::intrusive_ptr<RotaOptions> options) {
     if (options->timeout.count() <= 0)
         options->timeout = kBackendDefaultTimeout;
     std::string name = options->group_name.empty() ? "world" : options->group_name;
-    rota_comm *comm = join(store, rank, size, name, options->timeout);
+    const auto &members = options->global_ranks_in_group;
+    auto *whole = dynamic_cast<RotaBackend *>(world.get());
+    rota_comm *comm = nullptr;
+    if (whole != nullptr && members.size() == static_cast<size_t>(size))
+        comm = create_within(whole->group_->communicator()->get(), members, name);
+    else
+        comm = join(store, rank, size, name, options->timeout);
+    check(rota_comm_set_timeout(comm, options->timeout.count()), "set time-out");
     return c10::make_intrusive<RotaBackend>(comm, rank, size, std::move(options));
 }
 
@@ -143,11 +169,10 @@ at::Tensor RotaBackend::allocateTensor(long size, at::TensorOptions options) {
     size_t bytes = static_cast<size_t>(size) * options.dtype().itemsize();
     if (bytes == 0)
         return at::empty({size}, options);
-    void *memory = nullptr;
-    check(rota_mem_alloc(comm->get(), bytes, &memory), "allocate");
     // The communicator stays until the tensor goes.
     return at::from_blob(
-        memory, {size}, [comm](void *block) { (void)rota_mem_free(comm->get(), block); }, options);
+        comm->allocate(bytes), {size},
+        [comm, bytes](void *block) { comm->give_back(block, bytes); }, options);
 }
 
 } // namespace rota_torch

@@ -1,9 +1,8 @@
 // The barrier that tells who is missing.
 //
 // Everybody sends a word to rank 0, which waits until the time is over and answers: who was
-// missing. Waits are given up, never the receives: a receive that runs into its deadline ends the
-// communicator, and a barrier that was missed should not. So what nobody has answered stays posted,
-// and its buffers with it, until the group ends. Each barrier has a tag of its own, so that a late
+// missing. A receive that runs into its deadline ends the communicator, and a barrier that was
+// missed should not: so receives are cancelled. Each barrier has a tag of its own, so that a late
 // word is not taken for one of the next barrier: the number of collectives before it, which all
 // ranks know, and the number of such barriers since; so a rank that has missed one is in step again
 // after the next collective.
@@ -28,13 +27,17 @@ struct Answer {
 
 using Clock = std::chrono::steady_clock;
 
-// A message with memory of its own. Those that have not ended are left to the library.
+// A message with memory of its own. A send that has not ended is left to the library.
 template <class Payload> struct Message {
     Payload *payload = new Payload;
     rota_request *request = nullptr;
     bool over = false;
 
     ~Message() {
+        if (!over && request != nullptr && rota_request_cancel(request) == ROTA_OK) {
+            (void)rota_request_wait(request, 0); // one whose message is coming takes it
+            over = true;
+        }
         (void)rota_request_free(request);
         if (over || request == nullptr)
             delete payload;

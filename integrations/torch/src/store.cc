@@ -73,7 +73,6 @@ rota_comm *join(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size
     TORCH_CHECK(status == ROTA_OK || adapter.error.empty(), "rota: joining group ", name,
                 " by the store: ", adapter.error);
     check(status, ("joining group " + name).c_str());
-    check(rota_comm_set_timeout(comm, timeout.count()), "set time-out");
     return comm;
 }
 

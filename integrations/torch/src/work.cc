@@ -60,11 +60,8 @@ std::exception_ptr RotaWork::outcome(rota_status status) {
         }
     }
     rota_error record = ROTA_ERROR_INIT;
-    // While the library calls back, the request's own record cannot be read yet; what ended it
-    // stands in that of its communicator.
-    rota_status known =
-        request != nullptr ? rota_request_error(request, &record) : rota_last_error(&record);
-    if (known != ROTA_OK && !group_->last_error(&record))
+    if ((request != nullptr ? rota_request_error(request, &record) : rota_last_error(&record)) !=
+        ROTA_OK)
         record.message[0] = '\0';
     record.status = status;
     return failure(group_->place(), operation.name, record, operation.timeout);

@@ -18,6 +18,15 @@ library_version = _C.library_version
 _made = weakref.WeakSet()
 
 
+def _world():
+    """What all ranks have for tensors of the CPU; None while it is being made."""
+    world = dist.group.WORLD
+    try:
+        return world and world._get_backend(torch.device("cpu"))
+    except RuntimeError:  # nothing for the CPU
+        return None
+
+
 def _create(name, options, backend_options):
     if backend_options is not None:
         raise ValueError("rota takes no pg_options; its settings are ROTA_* variables")
@@ -26,7 +35,7 @@ def _create(name, options, backend_options):
     if not torch.accelerator.is_available():
         os.environ.setdefault("DDP_DISABLE_COMM_MEM", "0")
     made = _C.create(options.store, options.group_rank, options.group_size, options.timeout,
-                     name, options.group_id, list(options.global_ranks_in_group))
+                     name, options.group_id, list(options.global_ranks_in_group), _world())
     _made.add(made)
     return made
 
@@ -44,7 +53,7 @@ def _compare_over_rota():
             return over_gloo(wrapped_pg, store_prefix, store, rank, world_size, *arguments)
         beside = dist.PrefixStore(f"{store_prefix}/compare/", store)
         helper = _C.create(beside, rank, world_size, timeout or dist.default_pg_timeout, "rota",
-                           f"{store_prefix} compared", [])
+                           f"{store_prefix} compared", [], None)
         return distributed_c10d._ProcessGroupWrapper(wrapped_pg, helper)
 
     wrapper.over_rota = True
