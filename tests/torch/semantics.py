@@ -323,7 +323,8 @@ def test_alone_death():
         said, at = str(error), time.time()
     assert said and f"rank {size - 1}" in said and "all_reduce" in said, said
     took = at - float(store.get("killed"))
-    assert took < 1, f"rank {rank} learned it after {took} s: {said}"
+    limit = max(1, os.getloadavg()[0] / os.cpu_count())  # longer where ranks hardly run
+    assert took < limit, f"rank {rank} learned it after {took} s: {said}"
     raises("all_reduce", lambda: dist.all_reduce(torch.ones(1)))
     os._exit(0)
 
