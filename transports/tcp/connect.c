@@ -283,14 +283,14 @@ static void note_address(struct tcp_connection *connection, int fd) {
 
 static bool begin(struct tcp_connection *connection, int fd) {
     struct tcp *tcp = tcp_mux(&connection->base);
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = connection};
     int flags = fcntl(fd, F_GETFL), one = 1;
+    connection->fd = fd;
     if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ||
-        fcntl(fd, F_SETFD, FD_CLOEXEC) != 0 ||
-        epoll_ctl(tcp->mux.epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
+        fcntl(fd, F_SETFD, FD_CLOEXEC) != 0 || !tcp_watch(connection, TCP_WATCHED)) {
         error_raise_system(errno, "connection to rank %d", connection->base.peer);
         int kept = errno;
         close(fd);
+        connection->fd = -1;
         errno = kept;
         return false;
     }
@@ -298,7 +298,6 @@ static bool begin(struct tcp_connection *connection, int fd) {
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     if (!tcp->mux.host->peers[connection->base.peer].same_host)
         net_far(fd);
-    connection->fd = fd;
     note_address(connection, fd);
     mux_begin(&connection->base);
     return true;
@@ -308,7 +307,7 @@ void tcp_shut(struct mux_connection *mux_connection) {
     struct tcp_connection *connection = tcp_connection_of(mux_connection);
     close(connection->fd); /* leaves the epoll set too */
     connection->fd = -1;
-    connection->polls_out = false;
+    connection->watching = TCP_UNWATCHED;
 }
 
 void tcp_ended(struct mux_connection *mux_connection, bool used) {
@@ -353,13 +352,20 @@ void tcp_accept(struct transport *transport, int peer, int socket, const int *de
         mux_due(&connection->base, BACKOFF_FIRST_NS);
 }
 
-void tcp_watch(struct tcp_connection *connection, bool out) {
-    if (connection->polls_out == out || connection->fd < 0)
-        return;
-    struct epoll_event event = {.events = EPOLLIN | (out ? EPOLLOUT : 0u), .data.ptr = connection};
-    if (epoll_ctl(tcp_mux(&connection->base)->mux.epoll_fd, EPOLL_CTL_MOD, connection->fd,
-                  &event) == 0)
-        connection->polls_out = out;
+bool tcp_watch(struct tcp_connection *connection, enum tcp_watching watching) {
+    if (connection->watching == watching || connection->fd < 0)
+        return true;
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = connection};
+    int how = connection->watching == TCP_UNWATCHED ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+    if (watching == TCP_WATCHED_BOTH)
+        event.events |= EPOLLOUT;
+    if (watching == TCP_UNWATCHED)
+        how = EPOLL_CTL_DEL;
+    if (epoll_ctl(tcp_mux(&connection->base)->mux.epoll_fd, how, connection->fd, &event) != 0)
+        return false;
+    connection->watching = watching;
+    connection->reads = 0;
+    return true;
 }
 
 bool tcp_peer_gone(struct transport *transport, int peer, bool left, const char *text) {

@@ -20,6 +20,8 @@
 #define TCP_EPOLL_TURNS 32
 #define TCP_EPOLL_TURNS_READING 8
 #define TCP_EPOLL_EVENTS 32
+/* Reads in a row between two sleeps after which a socket is no longer watched. */
+#define TCP_UNWATCH_READS 64
 /* What describe writes. */
 #define TCP_BLOB 0x31706374u /* "tcp1", little endian */
 
@@ -135,6 +137,10 @@ static bool read_once(struct mux_connection *connection) {
                   error ? strerror(error) : "the connection was closed by the other side");
         return false;
     }
+    if (tcp_connection_of(connection)->watching == TCP_WATCHED && connection->in_hot &&
+        tcp->mux.host->nranks - 1 <= TCP_DIRECT_READS &&
+        ++tcp_connection_of(connection)->reads >= TCP_UNWATCH_READS)
+        (void)tcp_watch(tcp_connection_of(connection), TCP_UNWATCHED);
     size_t placed = (size_t)got < direct ? (size_t)got : direct;
     tcp->mux.base.counters.wire_bytes_received += placed;
     mux_placed(connection, placed);
@@ -173,8 +179,18 @@ static void receive_events(struct mux *mux) {
             tcp_dial_step(connection);
         else if (events[i].events & ~(uint32_t)EPOLLOUT)
             tcp_receive(&connection->base);
-        if (connection && connection->polls_out && !mux_has_output(&connection->base))
-            tcp_watch(connection, false);
+        if (connection && connection->watching == TCP_WATCHED_BOTH &&
+            !mux_has_output(&connection->base))
+            (void)tcp_watch(connection, TCP_WATCHED);
+    }
+}
+
+/* Those that epoll does not tell of, and that nothing is expected of. */
+static void receive_unwatched(struct mux *mux) {
+    struct mux_connection *connection;
+    TAILQ_FOREACH(connection, &mux->all, all_link) {
+        if (tcp_connection_of(connection)->watching == TCP_UNWATCHED && !connection->in_hot)
+            tcp_receive(connection);
     }
 }
 
@@ -182,8 +198,10 @@ static void tcp_poll(struct mux *mux) {
     if (mux->nhot > 0 && mux->nhot <= TCP_DIRECT_READS)
         receive_hot(mux);
     if (mux->nhot > TCP_DIRECT_READS ||
-        mux->turn % (mux->nhot > 0 ? TCP_EPOLL_TURNS_READING : TCP_EPOLL_TURNS) == 0)
+        mux->turn % (mux->nhot > 0 ? TCP_EPOLL_TURNS_READING : TCP_EPOLL_TURNS) == 0) {
         receive_events(mux);
+        receive_unwatched(mux);
+    }
 }
 
 /* The descriptor is readable while anything waits in a socket; so all that can be missed is what
@@ -197,9 +215,13 @@ static bool tcp_arm(struct transport *transport) {
     mux_flush_dirty(mux);
     if (mux->events > 0 || mux->something_broke)
         return false;
-    TAILQ_FOREACH(connection, &mux->dirty, dirty_link)
-    tcp_watch(tcp_connection_of(connection), true);
-    return true;
+    bool watched = true;
+    TAILQ_FOREACH(connection, &mux->all, all_link) {
+        enum tcp_watching how = connection->in_dirty ? TCP_WATCHED_BOTH : TCP_WATCHED;
+        if (tcp_connection_of(connection)->watching < how)
+            watched &= tcp_watch(tcp_connection_of(connection), how);
+    }
+    return watched;
 }
 
 static void tcp_disarm(struct transport *transport) {

@@ -25,10 +25,16 @@ enum tcp_state {
     TCP_FAILED
 };
 
+/* What the epoll set says of a socket. Each segment that arrives at a watched one costs a call to
+ * whoever might sleep on it (0.3-0.4 us of 3.5), so with few peers a socket that is being read
+ * anyway is taken out of the set, until somebody is about to sleep. */
+enum tcp_watching { TCP_UNWATCHED, TCP_WATCHED, TCP_WATCHED_BOTH /* and when it can be written */ };
+
 struct tcp_connection {
     struct mux_connection base;
     int fd; /* -1: none */
-    bool polls_out;
+    enum tcp_watching watching;
+    unsigned reads; /* that brought something, since it is watched */
     /* connecting */
     bool wanted;
     struct net_dial *dial;
@@ -69,6 +75,7 @@ void tcp_dial_drop(struct tcp_connection *connection);
 void tcp_shut(struct mux_connection *connection);
 void tcp_ended(struct mux_connection *connection, bool used);
 void tcp_ready(struct mux_connection *connection);
-void tcp_watch(struct tcp_connection *connection, bool out);
+/* False: the kernel had no memory for it. */
+bool tcp_watch(struct tcp_connection *connection, enum tcp_watching watching);
 
 #endif
