@@ -1,7 +1,8 @@
-/* The readers of topology files on arbitrary bytes; what they accept goes through the searches and
- * all writers. Built once per reader. */
+/* The readers of topology files on arbitrary bytes; what they accept goes through the searches, the
+ * placement and the writers. Built once per reader. */
 #include "base/error.h"
-#include "topology/print.h"
+#include "topology/rings.h"
+#include "topology/trees.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -38,14 +39,15 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
 #define READ topo_read_cluster
 #endif
 
-static void write_all(const struct topo *topo, const struct topo_rings *rings,
-                      const struct topo_trees *trees, FILE *out) {
-    struct topo_view view = {topo, rings, trees, 0xff};
-    (void)topo_print_text(&view, out);
-    (void)topo_print_json(&view, out);
-    (void)topo_draw_svg(&view, out);
-    (void)topo_write_nccl(topo, out);
-    (void)topo_write_hwloc(topo, out);
+static void place_all(const struct topo *topo) {
+    hwloc_bitmap_t share = hwloc_bitmap_alloc(), near = hwloc_bitmap_alloc();
+    int gpu;
+    for (int rank = 0; rank < 5 && topo->core_count > 0; rank++)
+        if (!topo_place(topo, 5, rank, share, near, &gpu) || hwloc_bitmap_iszero(share) ||
+            !hwloc_bitmap_isincluded(share, near))
+            abort();
+    hwloc_bitmap_free(share);
+    hwloc_bitmap_free(near);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -68,7 +70,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             abort();
         if (rings.score > rings.bound + 1e-3)
             abort(); /* a bound that is none */
-        write_all(topo, &rings, &trees, nowhere);
+        (void)topo_write_nccl(topo, nowhere);
+        (void)topo_write_hwloc(topo, nowhere);
+        place_all(topo);
         topo_free_rings(&rings);
         topo_free_trees(&trees);
     }
