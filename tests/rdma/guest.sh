@@ -52,7 +52,7 @@ matrix() { # LIMIT NAME ARGUMENTS...: ranks as threads
 
 part_sample() {
   check 100 "rota info" "$rota" info
-  job 100 "matrix, 4 ranks on two devices" 4 turns "$tests/test_matrix" --joined \
+  job 200 "matrix, 4 ranks on two devices" 4 turns "$tests/test_matrix" --joined \
     --transport "$transport" --seed "$seed" --samples 60
   part_mixed_bits 65536
   faults kills 1
@@ -145,7 +145,7 @@ part_mixed() { part_mixed_bits "$(times 655360 16M)" --algorithm all; }
 
 # faults KIND TRIES
 faults() {
-  check $((60 + $2 * 60)) "faults: $2 $1" python3 "$source/script/faults" \
+  check $((300 + $2 * 60)) "faults: $2 $1" python3 "$source/script/faults" \
     --program "$tests/campaign_rank" --transport "$transport" --rdma rxe0@rd0,rxe1@rd1 \
     --slow "${SLOW:-10}" --ranks 4 --seed "$seed" --"$1" "$2"
 }
