@@ -16,6 +16,7 @@
 #include "engine/select.h"
 #include "engine/staging.h"
 #include "engine/strict.h"
+#include <sched.h>
 
 /* -- requests -----------------------------------------------------------------------------------
  */
@@ -205,11 +206,18 @@ static rota_status start(rota_comm *comm, const struct call_args *args,
     return status;
 }
 
+/* A caller that tries again at once must not keep the core from the thread that is inside: under a
+ * real-time policy nobody else would take it away. */
+static rota_status raise_busy(rota_comm *comm) {
+    sched_yield();
+    return comm_keep_error(
+        comm,
+        error_raise(ROTA_ERR_BUSY, "another thread is inside a collective of %s", comm->name));
+}
+
 rota_status collective_run(rota_comm *comm, struct call_args *args, const rota_call *call) {
     if (atomic_exchange_explicit(&comm->busy, true, memory_order_acquire))
-        return comm_keep_error(
-            comm,
-            error_raise(ROTA_ERR_BUSY, "another thread is inside a collective of %s", comm->name));
+        return raise_busy(comm);
     const struct reduce_spec *spec = NULL;
     args->numerics = numerics_of_call(comm, args->kind, call);
     if (sched_kind_reduces(args->kind)) {

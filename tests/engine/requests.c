@@ -2,6 +2,7 @@
  * start operations; and threads that share communicators. */
 #include "ranks.h"
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -250,6 +251,19 @@ static void C37_threads_on_one_communicator(void) {
     }
 }
 
+/* Where nobody takes the core from a thread that tries again and again. */
+static void C37_threads_of_a_real_time_process(void) {
+    const struct sched_param real_time = {.sched_priority = 1}, usual = {0};
+    if (sched_setscheduler(0, SCHED_RR, &real_time) != 0) {
+        printf("    skipped: no real-time policy here\n");
+        return;
+    }
+    int64_t began = now_ms();
+    ranks_run(2, 20000, c37_shared_body, NULL);
+    CHECK(now_ms() - began < 5000, "took %lld ms", (long long)(now_ms() - began));
+    sched_setscheduler(0, SCHED_OTHER, &usual);
+}
+
 static void c38_body(const struct rank *rank) {
     int32_t one = 1, sum = 0;
     CHECK_OK(rota_all_reduce(&one, &sum, 1, ROTA_INT32, ROTA_SUM, rank->comm, NULL));
@@ -313,6 +327,7 @@ int main(int argc, char **argv) {
         {"C34_sequence_numbers_wrap", C34_sequence_numbers_wrap},
         {"C37_many_communicators_in_threads", C37_many_communicators_in_threads},
         {"C37_threads_on_one_communicator", C37_threads_on_one_communicator},
+        {"C37_threads_of_a_real_time_process", C37_threads_of_a_real_time_process},
         {"C38_init_in_many_threads", C38_init_in_many_threads},
         {NULL, NULL}};
     return cases_main(cases, argc, argv);
