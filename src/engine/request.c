@@ -394,6 +394,9 @@ rota_status request_cancel(rota_request *request) {
     if (job->forked)
         return ROTA_OK;
     domain_enter(&job->domain);
+    /* What has come counts; and who posts and cancels over and over gets on. */
+    if (request->stage == REQUEST_RUNNING)
+        job_progress(job);
     if (request->stage == REQUEST_RUNNING && p2p_withdraw(request)) {
         struct p2p_table *table = request->comm->p2p;
         struct p2p_lane *lane = request->p2p.lane;
