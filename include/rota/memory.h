@@ -2,11 +2,11 @@
  *
  * Neither is ever needed for a right result. Buffers from rota_mem_alloc reach paths that ordinary
  * memory cannot: ranks of one host read each other's directly, without a copy to shared memory in
- * between (large all-reduces), and RDMA adapters write into them. Memory from malloc cannot be mapped
- * by a peer, so registering it changes nothing there; adapters write into what is registered, and
- * what is not is copied. Where memory cannot be locked (limits) a warning says so, and all else is as
- * before. Freed and remapped addresses never give stale data: nothing is remembered by address but
- * what is allocated here or registered, and only so long. */
+ * between (large all-reduces), and RDMA adapters write into them. Memory from malloc cannot be
+ * mapped by a peer, so registering it changes nothing there; adapters write into what is
+ * registered, and what is not is copied. Where memory cannot be locked (limits) a warning says so,
+ * and all else is as before. Freed and remapped addresses never give stale data: nothing is
+ * remembered by address but what is allocated here or registered, and only so long. */
 #ifndef ROTA_MEMORY_H
 #define ROTA_MEMORY_H
 
