@@ -5,6 +5,7 @@
  * library tells the counts of every algorithm for a call (rota_comm_candidate), so each timed call
  * is an equation; the unknowns of a class of links are those that come nearest to all of its
  * equations, in relative terms, and are not negative. */
+#include "bench/samples.h"
 #include "bench/study.h"
 
 #include <stdlib.h>
@@ -118,15 +119,10 @@ static rota_status equations_time(struct bench_session *session, struct probe *p
     return status;
 }
 
-static int by_value(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 /* The median, without the first call where there are more: that made a plan and found its peers. */
 static double equation_time(struct equation *equation) {
     int first = equation->taken > 1, count = equation->taken - first;
-    qsort(equation->samples + first, (size_t)count, sizeof(double), by_value);
+    bench_sort(equation->samples + first, count);
     return equation->samples[first + (count - 1) / 2] - equation->known_us;
 }
 

@@ -1,9 +1,9 @@
 /* Measuring several calls against each other: in rounds in which each has its turn. */
+#include "bench/samples.h"
 #include "bench/study.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define MIN_ROUNDS 5
 #define MAX_ROUNDS 61
@@ -12,9 +12,7 @@
 #define MAX_BATCH 64
 
 double study_now_us(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
+    return 1e-3 * bench_now_ns();
 }
 
 struct bench_case study_row(const struct bench_session *session,
@@ -62,11 +60,6 @@ static rota_status slowest(struct bench_session *session, struct study_way *ways
     }
     free(all);
     return status;
-}
-
-static int by_value(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
 }
 
 static rota_status way_sample(struct bench_session *session, const struct study_way *way,
@@ -125,7 +118,7 @@ rota_status study_contest(struct bench_session *session, struct study_way *ways,
         }
     for (int i = 0; i < count; i++) {
         double *mine = &samples[(size_t)i * (size_t)rounds];
-        qsort(mine, (size_t)rounds, sizeof(*mine), by_value);
+        bench_sort(mine, rounds);
         ways[i].us = mine[rounds / 2];
     }
     free(samples);

@@ -3,12 +3,12 @@
  * One communicator has one core, the other all that are asked for; they take turns on the same
  * buffers, and what is told are medians and the median of the ratios of neighbouring rounds. */
 #include "bench/bench.h"
+#include "bench/samples.h"
 
 #include "cli/arguments.h"
 #include <rota/rota.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #define COMMAND "rota bench --cores"
@@ -49,22 +49,6 @@ static const struct argp parser = {
     .doc = "Measures a float sum a += b by rota_reduce_local in one process, on one core and on "
            "cores lent by ROTA_CORES, in turns."};
 
-static double now_s(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
-static int by_value(const void *a, const void *b) {
-    const double *left = a, *right = b;
-    return *left < *right ? -1 : *left > *right;
-}
-
-static double median(double *values) {
-    qsort(values, ROUNDS, sizeof(*values), by_value);
-    return values[ROUNDS / 2];
-}
-
 static int fail(void) {
     rota_error error = ROTA_ERROR_INIT;
     rota_last_error(&error);
@@ -89,12 +73,12 @@ static int measure(rota_comm *const comms[2], int64_t cores, int64_t bytes) {
     for (int round = -1; round < ROUNDS && status == 0; round++) { /* the first one warms up */
         for (int turn = 0; turn < 2 && status == 0; turn++) {
             int way = round % 2 == 0 ? turn : !turn;
-            double began = now_s();
+            double began = 1e-9 * bench_now_ns();
             if (rota_reduce_local(left, right, count, ROTA_FLOAT32, ROTA_SUM, comms[way]) !=
                 ROTA_OK)
                 status = fail();
             else if (round >= 0)
-                times[way][round] = now_s() - began;
+                times[way][round] = 1e-9 * bench_now_ns() - began;
         }
         if (round >= 0)
             ratios[round] = times[0][round] / times[1][round];
@@ -109,9 +93,9 @@ static int measure(rota_comm *const comms[2], int64_t cores, int64_t bytes) {
         printf("# a += b of floats, %lld bytes each; GB/s of bytes read and written, medians of "
                "%d\n",
                (long long)bytes, ROUNDS);
-        printf("1 core    %7.2f GB/s\n", moved / median(times[0]));
+        printf("1 core    %7.2f GB/s\n", moved / bench_median(times[0], ROUNDS));
         printf("%lld cores   %7.2f GB/s   %.2f times as fast\n", (long long)cores,
-               moved / median(times[1]), median(ratios));
+               moved / bench_median(times[1], ROUNDS), bench_median(ratios, ROUNDS));
     }
     free(left);
     free(right);

@@ -5,26 +5,15 @@
  * from the call before. A call of more than BATCH_BYTES is timed by itself behind a barrier, the
  * rewriting before the barrier. Smaller ones take less than the barrier's skew, so they are timed
  * in batches, rewriting included, and what rewriting costs by itself is taken off. */
+#include "bench/samples.h"
 #include "bench/session.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 /* 16 cache lines: rewriting is still cheap next to the call. */
 #define BATCH_BYTES ((size_t)1024)
 /* Samples that batches are made for, enough for a percentile. */
 #define BATCH_SAMPLES 10
-
-static double now_us(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
-}
-
-static int by_value(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
 
 rota_status bench_sample(struct bench_session *session, const struct bench_case *row, int64_t batch,
                          double *us) {
@@ -32,21 +21,21 @@ rota_status bench_sample(struct bench_session *session, const struct bench_case 
     double rewriting = 0;
     bool inside = row->size <= BATCH_BYTES;
     if (inside) {
-        double begin = now_us();
+        double begin = 1e-3 * bench_now_ns();
         for (int64_t i = 0; i < batch; i++)
             bench_inputs_fill(session, row);
-        rewriting = now_us() - begin;
+        rewriting = 1e-3 * bench_now_ns() - begin;
     } else {
         bench_inputs_fill(session, row);
     }
     rota_status status = rota_barrier(session->comm, NULL);
-    double begin = now_us();
+    double begin = 1e-3 * bench_now_ns();
     for (int64_t i = 0; i < batch && status == ROTA_OK; i++) {
         if (inside)
             bench_inputs_fill(session, row);
         status = bench_case_call(row, send, recv, session->comm);
     }
-    double spent = now_us() - begin - rewriting;
+    double spent = 1e-3 * bench_now_ns() - begin - rewriting;
     *us = spent > 0 ? spent / (double)batch : 0;
     return status;
 }
@@ -69,7 +58,7 @@ rota_status bench_measure(struct bench_session *session, struct bench_case *row,
     }
     if (status)
         return status;
-    qsort(session->samples, samples, sizeof(double), by_value);
+    bench_sort(session->samples, (int)samples);
     times->mean = sum / (double)samples;
     times->minimum = session->samples[0];
     times->median = session->samples[samples / 2];

@@ -5,6 +5,7 @@
  * of the differences between the blocks of a round. A job's place in memory costs or saves some ns
  * by itself, so the jobs are made anew several times, and the median over these is the result. */
 #include "bench/bench.h"
+#include "bench/samples.h"
 
 #include "cli/arguments.h"
 #include <pthread.h>
@@ -12,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define COMMAND "rota bench --overheads"
 #define BLOCK 500
@@ -36,12 +36,6 @@ struct side {
     rota_status status;
 };
 
-static double now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
-}
-
 static void *run_side(void *arg) {
     struct side *side = arg;
     float in[2] = {1, 2}, out[2];
@@ -52,23 +46,13 @@ static void *run_side(void *arg) {
             /* The first calls meet a cold cache. */
             for (int c = 0; c < 16 && side->status == ROTA_OK; c++)
                 side->status = rota_all_reduce(in, out, 2, ROTA_FLOAT32, ROTA_SUM, comm, NULL);
-            double began = now_ns();
+            double began = bench_now_ns();
             for (int c = 0; c < BLOCK && side->status == ROTA_OK; c++)
                 side->status = rota_all_reduce(in, out, 2, ROTA_FLOAT32, ROTA_SUM, comm, NULL);
             if (side->rank == 0)
-                side->times[round * WAYS + way] = (now_ns() - began) / BLOCK;
+                side->times[round * WAYS + way] = (bench_now_ns() - began) / BLOCK;
         }
     return NULL;
-}
-
-static int by_value(const void *a, const void *b) {
-    const double *left = a, *right = b;
-    return *left < *right ? -1 : *left > *right;
-}
-
-static double median(double *values, int count) {
-    qsort(values, (size_t)count, sizeof(*values), by_value);
-    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
 static int fail(const char *what) {
@@ -113,7 +97,7 @@ static int measure_set(int rounds, double costs[WAYS]) {
     for (int way = 0; way < WAYS && status == 0; way++) {
         for (int round = 0; round < rounds; round++)
             values[round] = times[round * WAYS + way] - (way > 0 ? times[round * WAYS] : 0);
-        costs[way] = median(values, rounds);
+        costs[way] = bench_median(values, rounds);
     }
     for (int i = 0; i < made; i++) {
         rota_comm_destroy(sides[0].comms[i]);
@@ -173,7 +157,7 @@ int bench_overheads(int argc, char **argv) {
             all[way][set] = costs[way];
     }
     for (int way = 0; way < WAYS; way++) {
-        double cost = median(all[way], SETS);
+        double cost = bench_median(all[way], SETS);
         printf("%-56s %s%8.1f ns", ways[way].name, way > 0 ? "+" : " ", cost);
         printf("   (%.1f ... %.1f)", all[way][0], all[way][SETS - 1]);
         if (ways[way].most_ns > 0)

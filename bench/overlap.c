@@ -1,5 +1,6 @@
 /* `rota bench --overlap`: how much of an operation goes on beside the caller's computation, which
  * is once a sleep, that leaves the cores alone, and once work on the core of the rank. */
+#include "bench/samples.h"
 #include "bench/study.h"
 
 #include <stdlib.h>
@@ -96,11 +97,6 @@ static rota_status round_run(struct bench_session *session, struct overlap *over
     return ROTA_OK;
 }
 
-static int by_value(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 static rota_status rounds_run(struct bench_session *session, struct overlap *overlap, double pause,
                               int rounds) {
     double samples[TIMES][ROUNDS], sample[TIMES] = {0}, *all;
@@ -116,7 +112,7 @@ static rota_status rounds_run(struct bench_session *session, struct overlap *ove
     if (!all)
         return ROTA_ERR_MEMORY;
     for (int i = 0; i < TIMES; i++) {
-        qsort(samples[i], (size_t)rounds, sizeof(double), by_value);
+        bench_sort(samples[i], rounds);
         overlap->times[i] = samples[i][rounds / 2];
     }
     status = bench_session_gather(session, overlap->times, all, sizeof(overlap->times));

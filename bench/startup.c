@@ -1,6 +1,7 @@
 /* `rota bench --init`: what a job costs before it does anything: the time to join, memory,
  * descriptors and connections per rank, for growing numbers of ranks. */
 #include "bench/bench.h"
+#include "bench/samples.h"
 
 #include "cli/arguments.h"
 #include "launch/launch.h"
@@ -9,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define COMMAND "rota bench --init"
@@ -20,12 +20,6 @@ enum { JOIN_MS, FIRST_MS, PSS_KIB, WORLD_KIB, IDLE_KIB, USED_KIB, SOCKETS, DESCR
 struct startup_arguments {
     int ranks;
 };
-
-static double now_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
-}
 
 /* Proportional share of the memory that is resident, in KiB; 0 where the kernel does not tell. */
 static double pss_kib(void) {
@@ -66,11 +60,11 @@ static rota_status sum_run(rota_comm *comm) {
 static rota_status measure(rota_comm *comm, double values[VALUES]) {
     rota_comm *child = NULL;
     size_t world = 0, idle = 0, used = 0;
-    double began = now_ms();
+    double began = 1e-6 * bench_now_ns();
     rota_status status = rota_barrier(comm, NULL);
     if (status == ROTA_OK)
         status = sum_run(comm);
-    values[FIRST_MS] = now_ms() - began;
+    values[FIRST_MS] = 1e-6 * bench_now_ns() - began;
     if (status == ROTA_OK)
         status = rota_comm_memory(comm, &world);
     if (status == ROTA_OK)
@@ -107,11 +101,11 @@ static void row_print(const double *all, int nranks) {
 
 static int rank_main(void *arg) {
     rota_comm *comm = NULL;
-    double values[VALUES] = {0}, *all = NULL, began = now_ms();
+    double values[VALUES] = {0}, *all = NULL, began = 1e-6 * bench_now_ns();
     int rank = -1, nranks = 1;
     (void)arg;
     rota_status status = rota_init(NULL, &comm, NULL);
-    values[JOIN_MS] = now_ms() - began;
+    values[JOIN_MS] = 1e-6 * bench_now_ns() - began;
     if (status == ROTA_OK)
         status = rota_comm_rank(comm, &rank);
     if (status == ROTA_OK)
