@@ -22,7 +22,11 @@ ROTA_API rota_status rota_group_add(rota_group *outer, rota_group *inner);
 /* Ends and frees a group. Unless it is in another group, its operations start, in the order in
  * which they were recorded, and the call waits for all of them; with call->request it returns at
  * once and the request ends when all have. The status is that of the first that failed. When a call
- * that was to be recorded was refused, nothing starts and its error is returned. call may carry
+ * that was to be recorded was refused, nothing starts and its error is returned. Where the setting
+ * ROTA_FUSION_BYTES allows it, all-reduces of one communicator, type and operator that follow each
+ * other go together as one; then all ranks must record the same ones in the same groups, and no
+ * operation of a group may take what another of it, or one before it that has not ended, gives.
+ * That ranks differ in it is found as any other difference (ROTA_ERR_MISMATCH). call may carry
  * request, done and label. Errors: as the operations; ROTA_ERR_ARGUMENT (NULL; a request for an
  * empty group), ROTA_ERR_STATE (an inner group is still open; the group stays open too). */
 ROTA_API rota_status rota_group_end(rota_group *group, const rota_call *call);

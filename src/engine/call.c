@@ -168,6 +168,9 @@ size_t call_text(const struct call_summary *call, bool detailed, char *text, siz
         n = call_text_add(text, size, n, " root %d", call->root);
     if (!detailed)
         return n;
+    if ((call->flags & RECORD_FUSED) != 0)
+        n = call_text_add(text, size, n, " fused of a group's calls, divided as %08x",
+                          (unsigned)(call->fingerprint >> 32));
     if ((call->flags & RECORD_NATIVE) != 0)
         return call_text_add(text, size, n, " native");
     if (call->algorithm != 0)

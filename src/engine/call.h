@@ -35,7 +35,7 @@ struct call_args {
     uint64_t op_identity;   /* of an operator that was created, else 0; set with the mode */
     rota_numerics numerics; /* the mode, never DEFAULT; set by collective_run and for plans */
     int root;               /* -1 where there is none; peer of send and recv */
-    int tag;
+    int tag;                /* of a fusion: how it is divided, see fusion.h */
     rota_recv_info *info;
     /* v-forms: elements of each block and where it begins in its buffer, one entry per rank, of the
      * buffers that have nranks blocks on this rank, else NULL. The request keeps its own copy. */
@@ -61,7 +61,7 @@ static inline struct call_shape call_shape_of(const struct call_args *args) {
     uint64_t op = args->op < ROTA_OP_COUNT ? args->op : ROTA_OP_COUNT;
     return (struct call_shape){{(uint64_t)args->kind | (uint64_t)args->dtype << 8 | op << 40,
                                 (uint64_t)(uint32_t)args->root | (uint64_t)args->numerics << 40,
-                                args->count}};
+                                args->count ^ (uint64_t)(uint32_t)args->tag << 32}};
 }
 
 /* Whether this rank's buffers are the in-place form of the kind. */

@@ -449,8 +449,10 @@ struct call_summary request_summary(const rota_request *request) {
         request = request->strict_for;
     const struct call_args *args = &request->args;
     bool native = request->stage == REQUEST_NATIVE;
-    unsigned flags =
-        (args->vector ? (unsigned)RECORD_VECTOR : 0u) | (native ? (unsigned)RECORD_NATIVE : 0u);
+    bool fused = sched_kind_collective(args->kind) && args->tag != 0;
+    unsigned flags = (args->vector ? (unsigned)RECORD_VECTOR : 0u) |
+                     (native ? (unsigned)RECORD_NATIVE : 0u) |
+                     (fused ? (unsigned)RECORD_FUSED : 0u);
     return (struct call_summary){
         .sequence = sched_kind_collective(args->kind) ? request->sequence : 0,
         .fingerprint = call_fingerprint(request->comm, args, NULL),

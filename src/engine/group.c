@@ -1,11 +1,12 @@
 /* Groups. An operation that is recorded keeps a copy of its call. Ending starts each as a request
  * of its own: collectives of one communicator queue up in the order of recording, everything else
- * goes on side by side, so no order of sends and receives can block another. The group's own
- * request is told by its members' call-backs. */
+ * goes on side by side, so no order of sends and receives can block another. Small all-reduces may
+ * go together as one. The group's own request is told by its members' call-backs. */
 #include "engine/group.h"
 
 #include "base/error.h"
 #include "engine/collective.h"
+#include "engine/fusion.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +16,7 @@ struct recorded {
     rota_call call;
     char *algorithm, *label;
     size_t *tables;
+    bool fused; /* is a part of a fusion that has started */
     struct recorded *next;
 };
 
@@ -31,6 +33,7 @@ struct rota_group {
 struct member {
     struct together *together;
     rota_request *request;
+    struct fusion *fusion; /* what it stands for, or NULL */
 };
 struct together {
     rota_request *whole;
@@ -157,10 +160,65 @@ static void fail(struct together *together, int index, const rota_error *record)
 static void member_done(void *arg, rota_status status) {
     struct member *member = arg;
     struct together *together = member->together;
+    int index = (int)(member - together->members);
     if (status != ROTA_OK)
-        fail(together, (int)(member - together->members), &member->request->record);
+        fail(together, index, &member->request->record);
+    else if (member->fusion != NULL && fusion_unpack(member->fusion) != ROTA_OK)
+        fail(together, index, error_record());
+    fusion_free(member->fusion);
     request_release(member->request);
     leave(together);
+}
+
+/* The calls of the same communicator that follow `first` and can go with it: those up to the next
+ * other collective, as long as they fit. Visits at most as many others as the group has. */
+static int count_joining(const struct recorded *first, size_t limit, const struct recorded **last) {
+    size_t bytes = 0;
+    int count = 0;
+    for (const struct recorded *next = first; next != NULL; next = next->next) {
+        if (next->comm != first->comm || !sched_kind_collective(next->args.kind))
+            continue;
+        if (!fusion_takes(next->comm, &next->args, &next->call) ||
+            !fusion_joins(&first->args, &first->call, &next->args, &next->call))
+            break;
+        bytes += next->args.count * rota_dtype_size(next->args.dtype);
+        if (bytes > limit)
+            break;
+        count++;
+        *last = next;
+    }
+    return count;
+}
+
+/* Puts the calls that go with `first` together, where there are any. */
+static rota_status fuse(struct recorded *first, struct fusion **fusion) {
+    size_t limit = fusion_limit(first->comm);
+    const struct recorded *last = NULL;
+    if (limit == 0 || !fusion_takes(first->comm, &first->args, &first->call))
+        return ROTA_OK;
+    int count = count_joining(first, limit, &last);
+    if (count < 2)
+        return ROTA_OK;
+    struct fusion *made = fusion_create(&first->args, count);
+    if (made == NULL)
+        return error_raise(ROTA_ERR_MEMORY, "out of memory for a group");
+    for (struct recorded *next = first;; next = next->next) {
+        if (next->comm == first->comm && sched_kind_collective(next->args.kind)) {
+            fusion_add(made, &next->args);
+            next->fused = true;
+            if (first->call.timeout_ms == 0 ||
+                (next->call.timeout_ms > 0 && next->call.timeout_ms < first->call.timeout_ms))
+                first->call.timeout_ms = next->call.timeout_ms;
+        }
+        if (next == last)
+            break;
+    }
+    rota_status status = fusion_pack(made);
+    if (status == ROTA_OK)
+        *fusion = made;
+    else
+        fusion_free(made);
+    return status;
 }
 
 static rota_status start_member(struct recorded *recorded, struct member *member) {
@@ -169,10 +227,13 @@ static rota_status start_member(struct recorded *recorded, struct member *member
     call->done = member_done;
     call->done_arg = member;
     rota_comm *comm = recorded->comm;
+    rota_status status = fuse(recorded, &member->fusion);
+    if (status != ROTA_OK)
+        return status;
+    struct call_args *args = member->fusion != NULL ? &member->fusion->args : &recorded->args;
     atomic_fetch_add_explicit(&comm->users, 1, memory_order_relaxed);
-    rota_status status = sched_kind_collective(recorded->args.kind)
-                             ? collective_run(comm, &recorded->args, call)
-                             : collective_p2p(comm, &recorded->args, call);
+    status = sched_kind_collective(args->kind) ? collective_run(comm, args, call)
+                                               : collective_p2p(comm, args, call);
     /* Partner: comm_destroy waits for 0 before it frees. */
     atomic_fetch_sub_explicit(&comm->users, 1, memory_order_release);
     return status;
@@ -182,11 +243,14 @@ static rota_status start_member(struct recorded *recorded, struct member *member
 static void start_all(rota_group *group, struct together *together) {
     int index = 0;
     for (struct recorded *recorded = group->first; recorded != NULL; recorded = recorded->next) {
+        if (recorded->fused)
+            continue;
         struct member *member = &together->members[index];
         member->together = together;
         atomic_fetch_add_explicit(&together->left, 1, memory_order_relaxed);
         if (start_member(recorded, member) != ROTA_OK) {
             fail(together, index, error_record());
+            fusion_free(member->fusion);
             atomic_fetch_sub_explicit(&together->left, 1, memory_order_relaxed);
             break;
         }

@@ -37,7 +37,8 @@ void record_request(rota_request *request) {
     struct record_page *page;
     if (sched_kind_collective(args->kind)) {
         page = page_of(comm, RECORD_PAGE_COLLECTIVES);
-        entry = record_entry_of(args, request->sequence, call_fingerprint(comm, args, NULL), 0, 0);
+        entry = record_entry_of(args, request->sequence, call_fingerprint(comm, args, NULL), 0,
+                                args->tag != 0 ? (unsigned)RECORD_FUSED : 0);
     } else {
         page = page_of(comm, RECORD_PAGE_MESSAGES);
         entry = entry_of_message(page, args);

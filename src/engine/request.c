@@ -155,7 +155,7 @@ void request_close(rota_request *request, rota_status status) {
     free(request->tables);
     request->tables = NULL;
     LIST_REMOVE(request, comm_entry);
-    if (status == ROTA_OK)
+    if (status == ROTA_OK && request->form == NULL) /* its communicator counts native calls */
         job->operations++;
     bool collective = sched_kind_collective(request->args.kind);
     if (request->queued && collective) {

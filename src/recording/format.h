@@ -18,7 +18,12 @@
 enum record_state {
     RECORD_RUNNING = -1 /* else the rota_status it ended with */
 };
-enum record_flags { RECORD_VECTOR = 1, RECORD_NATIVE = 2, RECORD_BLOCKING = 4 };
+enum record_flags {
+    RECORD_VECTOR = 1,
+    RECORD_NATIVE = 2,
+    RECORD_BLOCKING = 4,
+    RECORD_FUSED = 8 /* several calls of a group as one */
+};
 
 /* One call. 64 bytes: a line. */
 struct record_call {

@@ -213,6 +213,76 @@ static void one_thread_many_ranks(void) {
     }
 }
 
+static uint64_t operations(rota_comm *comm) {
+    rota_counters counters = ROTA_COUNTERS_INIT;
+    CHECK_OK(rota_comm_counters(comm, &counters));
+    return counters.operations;
+}
+
+/* 10 + 3 + 10 sums of 8 bytes with a maximum, a message and a large sum between, 64 bytes together
+ * at most: as sums of 8, 2, then 3, then 8, 2. Messages do not part what is around them. */
+static void fused(const struct rank *rank) {
+    enum { RUN = 10, LARGE = 100 };
+    int n = rank->nranks, me = rank->rank;
+    int64_t in[2 * RUN + 3], out[2 * RUN + 3] = {0}, large[LARGE], most = me, message = me,
+                                           got = -1;
+    for (int i = 0; i < 2 * RUN + 3; i++)
+        in[i] = 100 * me + i;
+    for (int i = 0; i < LARGE; i++)
+        large[i] = me + i;
+    uint64_t before = operations(rank->comm);
+    rota_group *group = NULL;
+    CHECK_OK(rota_group_begin(&group));
+    rota_call call = in_group(group);
+    for (int i = 0; i < 2 * RUN + 3; i++) {
+        if (i == RUN)
+            CHECK_OK(rota_all_reduce(&most, &most, 1, ROTA_INT64, ROTA_MAX, rank->comm, &call));
+        if (i == RUN + 1) {
+            CHECK_OK(rota_send(&message, 1, ROTA_INT64, (me + 1) % n, 0, rank->comm, &call));
+            CHECK_OK(rota_recv(&got, 1, ROTA_INT64, (me + n - 1) % n, 0, rank->comm, NULL, &call));
+        }
+        if (i == RUN + 3)
+            CHECK_OK(rota_all_reduce(large, large, LARGE, ROTA_INT64, ROTA_SUM, rank->comm, &call));
+        CHECK_OK(rota_all_reduce(&in[i], &out[i], 1, ROTA_INT64, ROTA_SUM, rank->comm, &call));
+    }
+    CHECK_OK(rota_group_end(group, NULL));
+    for (int i = 0; i < 2 * RUN + 3; i++)
+        CHECK(out[i] == 100 * n * (n - 1) / 2 + n * i, "sum %d is %lld", i, (long long)out[i]);
+    for (int i = 0; i < LARGE; i++)
+        CHECK(large[i] == n * (n - 1) / 2 + n * i, "sum %d is %lld", i, (long long)large[i]);
+    CHECK(most == n - 1 && got == (me + n - 1) % n, "%lld, %lld", (long long)most, (long long)got);
+    uint64_t calls = operations(rank->comm) - before;
+    CHECK(calls == 2 + 1 + 1 + 1 + 2 + 2, "%llu operations", (unsigned long long)calls);
+}
+
+/* Divided otherwise on rank 1: as many elements in all, and yet another call. */
+static void divided(const struct rank *rank) {
+    int32_t in[4] = {1, 2, 3, 4}, out[4] = {0};
+    size_t first = rank->rank == 1 ? 1 : 2;
+    rota_group *group = NULL;
+    CHECK_OK(rota_group_begin(&group));
+    rota_call call = in_group(group);
+    CHECK_OK(rota_all_reduce(in, out, first, ROTA_INT32, ROTA_SUM, rank->comm, &call));
+    CHECK_OK(rota_all_reduce(in + first, out + first, 4 - first, ROTA_INT32, ROTA_SUM, rank->comm,
+                             &call));
+    CHECK_STATUS(rota_group_end(group, NULL), ROTA_ERR_MISMATCH);
+    CHECK(strstr(last_error()->message, "fused of a group's calls") != NULL, "%s",
+          last_error()->message);
+}
+
+static void small_sums_go_together(void) {
+    setenv("ROTA_FUSION_BYTES", "64", 1);
+    for (const struct way *way = ways; way->name != NULL; way++) {
+        way_take(way);
+        ranks_run(1, 20000, fused, NULL);
+        ranks_run(2, 20000, fused, NULL);
+        ranks_run(3, 20000, fused, NULL);
+        ranks_run(3, 20000, divided, NULL);
+    }
+    one_thread_many_ranks();
+    unsetenv("ROTA_FUSION_BYTES");
+}
+
 static void several(const struct rank *rank) {
     enum { COUNT = 4 };
     rota_request *requests[COUNT];
@@ -255,6 +325,7 @@ int main(int argc, char **argv) {
         {"C39_overlapping_communicators", C39_overlapping_communicators},
         {"C39_opposite_orders", C39_opposite_orders},
         {"one_thread_many_ranks", one_thread_many_ranks},
+        {"small_sums_go_together", small_sums_go_together},
         {"any_and_all", any_and_all},
         {NULL, NULL}};
     return cases_main(cases, argc, argv);
