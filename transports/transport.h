@@ -41,6 +41,7 @@ struct transport_caps {
     size_t eager_bytes;     /* up to this a message may travel before its receive is posted */
     bool posts_send;        /* post_send reads user memory in place */
     bool posts_recv;        /* post_recv writes user memory in place */
+    bool gathers;           /* short posts of a burst wait for each other, until progress */
     uint32_t memory_kinds;  /* bit (1 << memory_kind.id): kinds that posts may touch */
     bool remote_read, multicast;
     bool native_forms;

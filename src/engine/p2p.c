@@ -162,7 +162,7 @@ static enum transport_result send_slice(struct p2p_lane *lane, rota_request *req
                                       .length = length,
                                       .total = p2p->announced == 0 ? p2p->total : 0};
     unsigned char *data = length > 0 ? buffer_of(request) + p2p->announced : NULL;
-    if (transport->caps.posts_send && length >= P2P_POST_BYTES) {
+    if (transport->caps.posts_send && (length >= P2P_POST_BYTES || transport->caps.gathers)) {
         struct p2p_post *post = free_post(request);
         if (post == NULL)
             return TRANSPORT_AGAIN;

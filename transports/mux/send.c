@@ -1,6 +1,8 @@
 /* Sending: the queue of a stream, permission, and the batch that a connection writes. */
 #include "mux.h"
 
+#include "base/clock.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -501,6 +503,8 @@ void mux_flush(struct mux_connection *connection) {
     if (connection->flushing)
         return; /* the loop further up goes on */
     connection->flushing = true;
+    connection->held = 0;
+    connection->held_bytes = 0;
     while (mux_has_output(connection)) {
         if (connection->iov_next == connection->iov_end)
             batch_build(connection);
@@ -595,12 +599,29 @@ static struct mux_outgoing *outgoing_new(struct transport_stream *stream,
     return outgoing;
 }
 
+/* Whether a post waits for company. Its ticket is outstanding, so its owner makes progress, or has
+ * somebody do so. */
+static bool is_held(struct mux_connection *connection, uint64_t length) {
+    struct mux *mux = connection->mux;
+    if (!mux->base.caps.gathers || length >= MUX_HELD_MESSAGE)
+        return false;
+    int64_t now = clock_now_ns();
+    bool goes_on =
+        connection->posted_turn == mux->turn && now - connection->posted_ns < MUX_BURST_NS;
+    connection->posted_ns = now;
+    connection->posted_turn = mux->turn;
+    connection->burst = goes_on ? connection->burst + 1 : 0;
+    connection->held_bytes += length;
+    return connection->burst >= MUX_BURST_FIRST && ++connection->held < MUX_HELD_MOST &&
+           connection->held_bytes < MUX_HELD_BYTES;
+}
+
 static void enqueue(struct transport_stream *stream, struct mux_outgoing *outgoing) {
     struct mux_connection *connection = stream->connection;
     TAILQ_INSERT_TAIL(&stream->queue, outgoing, link);
     stream->queued++;
     mux_stream_update(stream);
-    if (!connection->mux->in_progress)
+    if (!connection->mux->in_progress && !is_held(connection, outgoing->header.length))
         mux_flush(connection);
 }
 
@@ -638,6 +659,8 @@ enum transport_result mux_reserve(struct transport *transport, struct transport_
     bool permitted;
     if (!mux_usable(stream->connection))
         return TRANSPORT_FAILED;
+    if (stream->connection->held > 0) /* posts go first */
+        mux_flush(stream->connection);
     if (header->length > MUX_RESERVE_MAX)
         return TRANSPORT_UNSUPPORTED;
     if (!reserve_allowed(stream, header->length, &permitted)) {

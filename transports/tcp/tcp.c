@@ -32,6 +32,7 @@ static const struct transport_caps tcp_caps = {
     .preferred_slice = MUX_PREFERRED_SLICE,
     .posts_send = true,
     .posts_recv = true,
+    .gathers = true,
     .memory_kinds = 1,
 };
 

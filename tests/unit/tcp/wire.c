@@ -252,6 +252,62 @@ Test(wire, message_number_skipped) {
     expect_failure("out of order");
 }
 
+static int left;
+static void on_left(struct transport_ticket *ticket, enum transport_result result) {
+    (void)ticket;
+    left += result == TRANSPORT_OK;
+}
+
+/* Short posts of a burst go together, in order, when progress is made; what a slot carries goes
+ * behind them at once. A burst that the machine interrupts is tried again. */
+Test(wire, posts_of_a_burst_gather) {
+    enum { BURST = 12, TRIES = 200 };
+    struct transport_ticket tickets[BURST];
+    char payload[BURST], got[sizeof(struct frame) + 1];
+    uint64_t number = 0;
+    bool gathered = false;
+    let_in_connected();
+    struct transport_stream *stream = opened();
+    for (int i = 0; i < TRIES && !gathered; i++) {
+        left = 0;
+        for (int m = 0; m < BURST; m++) {
+            struct transport_header header = {.sequence = number + (uint64_t)m, .length = 1};
+            struct transport_piece piece = {&payload[m], 1};
+            payload[m] = (char)('a' + m);
+            tickets[m].done = on_left;
+            cr_assert_eq(
+                transport_tcp.post_send(transport, stream, &header, &piece, 1, &tickets[m]),
+                TRANSPORT_OK);
+            if (m < MUX_BURST_FIRST)
+                cr_assert_eq(left, m + 1, "the first ones go at once");
+        }
+        gathered = left < BURST;
+        bool by_slot = i % 2 == 1;
+        struct transport_header header = {.sequence = number + BURST, .length = 1};
+        struct transport_slot slot;
+        if (by_slot) {
+            cr_assert_eq(transport_tcp.reserve(transport, stream, &header, &slot), TRANSPORT_OK);
+            *(char *)slot.data = (char)('a' + BURST);
+            transport_tcp.commit(transport, stream, &slot);
+        } else {
+            turns(1);
+        }
+        cr_assert_eq(left, BURST);
+        for (int m = 0; m < BURST + by_slot; m++) {
+            cr_assert_eq(recv(wire, got, sizeof got, MSG_DONTWAIT), (ssize_t)sizeof got);
+            struct frame frame;
+            memcpy(&frame, got, sizeof frame);
+            cr_assert_null(frame_check(&frame));
+            cr_assert_eq(frame.sequence, number++);
+            cr_assert_eq(got[sizeof frame], 'a' + m);
+        }
+        struct frame back = {.type = FRAME_CREDIT, .key = key, .credit = number * mux_charge(1)};
+        put_frame(back);
+        turns(TCP_LOOKS);
+    }
+    cr_assert(gathered);
+}
+
 Test(wire, credit_that_was_never_taken) {
     let_in_connected();
     put_frame((struct frame){.type = FRAME_CREDIT, .key = key, .credit = 5});
