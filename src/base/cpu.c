@@ -59,6 +59,14 @@ bool cpu_isa_available(enum cpu_isa isa) {
     }
 }
 
+bool cpu_has_bf16(void) {
+#if defined(__x86_64__)
+    return __builtin_cpu_supports("avx512bf16");
+#else
+    return false;
+#endif
+}
+
 bool cpu_fast_strings(void) {
 #if defined(__x86_64__)
     unsigned a, b, c, d;

@@ -13,6 +13,9 @@ enum cpu_isa cpu_isa_best(void);
 bool cpu_isa_available(enum cpu_isa isa);
 const char *cpu_isa_name(enum cpu_isa isa);
 
+/* Whether the processor rounds to bfloat16 itself (x86: AVX512_BF16), given CPU_AVX512. */
+bool cpu_has_bf16(void);
+
 /* Whether `rep movsb` is the processor's own fast copy (x86: ERMS). It writes whole cache lines
  * without fetching them first, which matters where another core holds them. */
 bool cpu_fast_strings(void);

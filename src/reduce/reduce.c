@@ -36,6 +36,17 @@ static const reduce_table *table_of(enum cpu_isa isa) {
     return &reduce_table_scalar;
 }
 
+static const struct reduce_kernels *kernels_of(enum cpu_isa isa, rota_dtype dtype, rota_op op) {
+#if REDUCE_HAVE_X86
+    if (isa == CPU_AVX512 && dtype == ROTA_BFLOAT16 && cpu_has_bf16()) {
+        const struct reduce_kernels *better = reduce_kernels_avx512_bf16(op);
+        if (better != NULL)
+            return better;
+    }
+#endif
+    return (*table_of(isa))[dtype][op];
+}
+
 bool rota_op_accepts(rota_op op, rota_dtype dtype) {
     return op < ROTA_OP_COUNT && dtype < ROTA_DTYPE_COUNT && reduce_table_scalar[dtype][op] != NULL;
 }
@@ -93,7 +104,7 @@ rota_status reduce_spec_init(struct reduce_spec *spec, rota_dtype dtype, rota_op
                                      .isa = isa,
                                      .element_size = rota_dtype_size(dtype),
                                      .partial_size = reduce_partial_size(dtype, op),
-                                     .kernels = (*table_of(isa))[dtype][op]};
+                                     .kernels = kernels_of(isa, dtype, op)};
     return status;
 }
 

@@ -44,9 +44,11 @@ static const struct native_form form_mapped = {"shm-mapped", "direct_two_shot"};
 
 /* Largest one-shot call. One-shot reads n - 1 whole operands, two-shot twice (n - 1) / n of one,
  * but waits for all members a second time. Measured for two members: equal at 32 to 64 KiB; for
- * more the limit keeps what is read at about that. */
-static size_t one_shot_limit(int n) {
-    return n <= 2 ? 65536 : n <= 4 ? 16384 : n <= 8 ? 8192 : 4096;
+ * more the limit keeps what is read at about that. Elements of two bytes are dear to add, which
+ * one-shot does twice: with two of them two-shot is level from half of that on. */
+static size_t one_shot_limit(int n, const struct reduce_spec *spec) {
+    size_t two = spec->element_size == 2 ? 32768 : 65536;
+    return n <= 2 ? two : n <= 4 ? 16384 : n <= 8 ? 8192 : 4096;
 }
 
 const struct native_form *shm_native_query(const struct native_group *group, rota_kind kind,
@@ -59,7 +61,7 @@ const struct native_form *shm_native_query(const struct native_group *group, rot
         return shm_flow_query(group, kind, bytes, spec);
     if (bytes <= SHM_INLINE_BYTES)
         return &form_inline;
-    if (bytes <= one_shot_limit(group->n))
+    if (bytes <= one_shot_limit(group->n, spec))
         return &form_one_shot;
     return group->forms & SHM_FORM_STAGED ? &form_two_shot : NULL;
 }

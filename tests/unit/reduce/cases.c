@@ -276,6 +276,41 @@ Test(cases, C15_infinities_and_overflow) {
     check_two(ROTA_FLOAT32, ROTA_SUM, 0x7f7fffff, 0x7f7fffff, 0x7f800000);
 }
 
+/* Every bfloat16 with some others: all instruction sets give the scalar kernels' bits, in whole
+ * steps and in their tails, also where one subnormal or NaN is among plain numbers. */
+Test(cases, C15_brain_sums_of_all_numbers) {
+    enum { COUNT = 65536 + 17 };
+    static const uint16_t others[] = {0x0000, 0x8000, 0x0001, 0x807f, 0x0080, 0x3f80, 0xbf81,
+                                      0x7f7f, 0xff7f, 0x7f80, 0xff80, 0x7fc0, 0x4b00, 0x3b80};
+    static uint16_t all[COUNT], other[COUNT], expected[COUNT], result[2][COUNT];
+    const struct reduce_operand four[] = {
+        {all, false}, {other, false}, {other, false}, {all, false}};
+    for (size_t i = 0; i < COUNT; i++)
+        all[i] = (uint16_t)(i * 40503); /* odd: every number, unlike ones side by side */
+    for (size_t o = 0; o < sizeof(others) / sizeof(others[0]); o++) {
+        for (size_t i = 0; i < COUNT; i++)
+            other[i] = o == 0 || i % 7 == 3 ? others[o] : 0x3f80;
+        for (int average = 0; average <= 1; average++) {
+            rota_op op = average ? ROTA_AVG : ROTA_SUM;
+            for (size_t n = 2; n <= 4; n += 2) {
+                struct reduce_spec plain = spec_of(ROTA_BFLOAT16, op, 3, CPU_SCALAR);
+                reduce_run(&plain, expected, true, four, n, COUNT);
+                FOR_EACH_ISA(isa) {
+                    struct reduce_spec spec = spec_of(ROTA_BFLOAT16, op, 3, isa);
+                    reduce_run(&spec, result[0], true, four, n, COUNT);
+                    cr_assert_arr_eq(result[0], expected, sizeof(expected), "%s, %zu operands",
+                                     cpu_isa_name(isa), n);
+                    if (n != 2)
+                        continue;
+                    reduce_pair(&spec, result[0], result[1], all, other, COUNT);
+                    cr_assert_arr_eq(result[0], expected, sizeof(expected));
+                    cr_assert_arr_eq(result[1], expected, sizeof(expected));
+                }
+            }
+        }
+    }
+}
+
 /* Every float's upper half and the edges of rounding, as a partial that is finished alone. */
 Test(cases, C15_brain_rounding_of_partials) {
     enum { LOW = 7, COUNT = 65536 * LOW };
