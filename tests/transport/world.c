@@ -113,7 +113,9 @@ void world_open(struct world *world, int n) {
     if (world_is("test"))
         setenv("ROTA_TEST_TRANSPORT", "over=" WORLD_OVER ",seed=7,delay_us=50", 0);
 #ifdef WORLD_FAKE
-    if (getenv("ROTA_TEST_REAL_DEVICE") == NULL)
+    if (getenv("ROTA_TEST_REAL_DEVICE") != NULL)
+        fake_watch();
+    else
         fake_begin(WORLD_FAKE);
 #endif
     cr_assert_eq(settings_load(&world->settings), ROTA_OK);
@@ -162,7 +164,9 @@ void world_close(struct world *world) {
         world_close_rank(world, r);
     settings_free(world->settings);
 #ifdef WORLD_FAKE
-    if (getenv("ROTA_TEST_REAL_DEVICE") == NULL)
+    if (getenv("ROTA_TEST_REAL_DEVICE") != NULL)
+        fake_unwatch();
+    else
         fake_end();
 #endif
 }

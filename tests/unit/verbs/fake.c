@@ -428,6 +428,16 @@ static int poll_cq(struct ibv_cq *base, int most, struct ibv_wc *wcs) {
     return n;
 }
 
+void fake_count(const struct ibv_send_wr *wr, uint64_t length) {
+    fake_counts.requests++;
+    fake_counts.inlined += (wr->send_flags & IBV_SEND_INLINE) != 0;
+    fake_counts.signalled += (wr->send_flags & IBV_SEND_SIGNALED) != 0;
+    fake_counts.writes += wr->opcode == IBV_WR_RDMA_WRITE;
+    fake_counts.immediates += wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+    fake_counts.sends += wr->opcode == IBV_WR_SEND;
+    fake_counts.written += length;
+}
+
 static int post_one(struct fake_qp *qp, const struct ibv_send_wr *wr) {
     if (fails("post_send"))
         return errno;
@@ -450,13 +460,7 @@ static int post_one(struct fake_qp *qp, const struct ibv_send_wr *wr) {
         request->length += sge->length;
     }
     qp->taken++;
-    fake_counts.requests++;
-    fake_counts.inlined += (wr->send_flags & IBV_SEND_INLINE) != 0;
-    fake_counts.signalled += (wr->send_flags & IBV_SEND_SIGNALED) != 0;
-    fake_counts.writes += wr->opcode == IBV_WR_RDMA_WRITE;
-    fake_counts.immediates += wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-    fake_counts.sends += wr->opcode == IBV_WR_SEND;
-    fake_counts.written += request->length;
+    fake_count(wr, request->length);
     STAILQ_INSERT_TAIL(&qp->queue, request, link);
     return 0;
 }

@@ -33,4 +33,12 @@ void fake_cut(bool cut);
 /* Requests are kept, and none is carried out. */
 void fake_pause(bool pause);
 
+/* Instead of the double: the libraries, their requests and queue pairs counted. An adapter's own
+ * retries for want of a receive request are not seen, those that it gives up are. */
+void fake_watch(void);
+void fake_unwatch(void);
+/* Counts a send request. */
+struct ibv_send_wr;
+void fake_count(const struct ibv_send_wr *request, uint64_t length);
+
 #endif
