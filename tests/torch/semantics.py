@@ -63,6 +63,23 @@ def test_narrow_sums_are_rounded_once():
     equal(data, torch.tensor([258.0 if size > 1 else 256.0], dtype=torch.bfloat16))
 
 
+def test_bfloat16_buckets_of_ddp_sum_in_float32():
+    # DDP divides each rank's gradient by the number of ranks: 256, 1, 1, 1, whose sum in float32 is
+    # rounded to 260; one that is rounded after each rank is 256 or 258.
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+    expected = torch.full((512, 512), 256.0 + size - 1).to(torch.bfloat16)
+    for dtype, hook in ((torch.bfloat16, None), (torch.float, bf16_compress_hook)):
+        model = torch.nn.parallel.DistributedDataParallel(
+            torch.nn.Linear(512, 512, bias=False, dtype=dtype))
+        if hook:
+            model.register_comm_hook(None, hook)
+        for _ in range(2):  # buckets are made again after the first step
+            model.zero_grad()
+            data = torch.full((1, 512), (256.0 if rank == 0 else 1.0) * size, dtype=dtype)
+            model(data).sum().backward()
+            equal(model.module.weight.grad, expected.to(dtype))
+
+
 def test_strided_tensors():
     data = torch.arange(12.).view(3, 4).t() + rank
     expected = sum(torch.arange(12.).view(3, 4).t() + r for r in range(size))
