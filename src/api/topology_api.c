@@ -11,8 +11,7 @@
 struct rota_topo {
     struct topo *graph;
     char machine[256];
-    char **cpus;                  /* by node, NULL unknown */
-    int *nearest, *nearest_first; /* ports near GPU i: from place nearest_first[i] to [i + 1] */
+    char **cpus; /* by node, NULL unknown */
     bool has_rings;
     struct topo_rings rings;
     struct topo_trees trees;
@@ -41,25 +40,6 @@ static bool write_cpus(rota_topo *topo) {
     return topo->cpus != NULL;
 }
 
-static bool find_nearest(rota_topo *topo) {
-    const struct topo *graph = topo->graph;
-    int total = 0, room = 0;
-    rota_path best;
-    topo->nearest_first = calloc((size_t)graph->gpu_count + 1, sizeof(int));
-    for (int i = 0; i < graph->gpu_count && topo->nearest_first != NULL; i++) {
-        if (room < total + graph->port_count) {
-            room = total * 2 + graph->port_count;
-            int *larger = reallocarray(topo->nearest, (size_t)room, sizeof(int));
-            if (larger == NULL)
-                return false;
-            topo->nearest = larger;
-        }
-        total += topo_nearest_ports(graph, i, &topo->nearest[total], &best);
-        topo->nearest_first[i + 1] = total;
-    }
-    return topo->nearest_first != NULL;
-}
-
 /* bytes NULL: this machine. */
 static rota_status make(const char *bytes, size_t length, const char *source, bool merged,
                         rota_topo **topo) {
@@ -76,7 +56,7 @@ static rota_status make(const char *bytes, size_t length, const char *source, bo
         status = merge_machine(made->graph);
     if (status == ROTA_OK)
         status = topo_finish(made->graph);
-    if (status == ROTA_OK && (!write_cpus(made) || !find_nearest(made)))
+    if (status == ROTA_OK && !write_cpus(made))
         status = error_raise(ROTA_ERR_MEMORY, "no memory for a topology");
     if (made->graph->has_machine)
         topo_machine_text(&made->graph->machine, made->machine, sizeof made->machine);
@@ -129,8 +109,6 @@ void rota_topo_free(rota_topo *topo) {
     for (int i = 0; i < topo->graph->node_count && topo->cpus != NULL; i++)
         free(topo->cpus[i]);
     free(topo->cpus);
-    free(topo->nearest);
-    free(topo->nearest_first);
     topo_destroy(topo->graph);
     free(topo);
 }
@@ -210,8 +188,8 @@ rota_status rota_topo_gpu_describe(const rota_topo *topo, int gpu, rota_topo_gpu
                            "with its size set");
     const struct topo *graph = topo->graph;
     const struct topo_node *node = &graph->nodes[graph->gpus[gpu]];
-    const int *ports = &topo->nearest[topo->nearest_first[gpu]];
-    int count = topo->nearest_first[gpu + 1] - topo->nearest_first[gpu], near = graph->gpus[gpu];
+    int count, near = graph->gpus[gpu];
+    const int *ports = topo_nearest_ports(graph, gpu, &count);
     while (near >= 0 && graph->nodes[near].cpus == NULL)
         near = graph->nodes[near].parent;
     *info = (rota_topo_gpu){
@@ -222,7 +200,7 @@ rota_status rota_topo_gpu_describe(const rota_topo *topo, int gpu, rota_topo_gpu
         .numa = node->numa,
         .arch = node->arch,
         .switch_links = graph->switch_links[gpu],
-        .nearest_class = count > 0 ? topo_port_class(graph, gpu, ports[0]) : ROTA_PATH_COUNT,
+        .nearest_class = topo_nearest_class(graph, gpu),
         .nearest_count = count,
         .nearest_ports = ports,
         .cpus = near < 0 ? NULL : topo->cpus[near],

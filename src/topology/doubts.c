@@ -177,17 +177,11 @@ static void doubt_bare_switches(struct topo *topo) {
 
 static void doubt_nics(struct topo *topo, int *classes, int *counts) {
     char label[96];
-    int gpus = topo->gpu_count, *ports = malloc(((size_t)topo->port_count + 1) * sizeof(int));
-    if (ports == NULL) {
-        topo->no_memory = true;
-        return;
-    }
+    int gpus = topo->gpu_count;
     for (int i = 0; i < gpus; i++) {
-        rota_path best;
-        counts[i] = topo_nearest_ports(topo, i, ports, &best);
-        classes[i] = (int)best;
+        topo_nearest_ports(topo, i, &counts[i]);
+        classes[i] = (int)topo_nearest_class(topo, i);
     }
-    free(ports);
     int usual = topo->port_count > 0 ? majority(classes, gpus) : -1;
     for (int i = 0; i < gpus && usual >= 0; i++)
         if (classes[i] > usual)

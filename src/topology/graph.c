@@ -32,6 +32,8 @@ void topo_destroy(struct topo *topo) {
     free(topo->matrix);
     free(topo->switch_links);
     free(topo->classes);
+    free(topo->nearest);
+    free(topo->nearest_first);
     free(topo->given_classes);
     free(topo);
 }

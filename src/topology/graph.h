@@ -78,12 +78,14 @@ struct topo {
     int host_count, gpu_count, port_count;
     int *gpus, *ports; /* node indices in the order of ids */
     enum topo_brand brand;
-    double link_gbps;       /* of one direct link, one direction */
-    const char *link_name;  /* "NVLink3", ... */
-    const char *link_from;  /* source of the number */
-    int *matrix;            /* gpu_count squared: direct links i -> j */
-    int *switch_links;      /* links of a GPU to NVSwitches, per GPU */
-    uint8_t *classes;       /* (gpu_count + port_count) squared: enum rota_path */
+    double link_gbps;      /* of one direct link, one direction */
+    const char *link_name; /* "NVLink3", ... */
+    const char *link_from; /* source of the number */
+    int *matrix;           /* gpu_count squared: direct links i -> j */
+    int *switch_links;     /* links of a GPU to NVSwitches, per GPU */
+    uint8_t *classes;      /* (gpu_count + port_count) squared: enum rota_path; above it, shifted
+                              by 4, the one that the tree alone gives */
+    int *nearest, *nearest_first; /* ports next to GPU i: from nearest_first[i] to before [i + 1] */
     uint8_t *given_classes; /* where the source gives classes itself: given_width squared, in its
                                own order (node.column); else NULL */
     int given_width;
@@ -130,14 +132,17 @@ bool topo_place(const struct topo *topo, int ranks, int rank, hwloc_bitmap_t sha
 hwloc_const_bitmap_t topo_near_cpus(const struct topo *topo, int node);
 
 /* paths.c */
-rota_path topo_class(const struct topo *topo, int a, int b);
-/* Number of steps through the tree between two nodes. */
-int topo_distance(const struct topo *topo, int a, int b);
 /* GB/s of one direction between two GPUs off the links: the narrowest part of the way. */
 double topo_path_gbps(const struct topo *topo, int a, int b);
+static inline int topo_both_classes(const struct topo *topo, int a, int b) {
+    return topo->classes[(size_t)a * (size_t)(topo->gpu_count + topo->port_count) + (size_t)b];
+}
 static inline rota_path topo_gpu_class(const struct topo *topo, int a, int b) {
-    return (rota_path)
-        topo->classes[(size_t)a * (size_t)(topo->gpu_count + topo->port_count) + (size_t)b];
+    return (rota_path)(topo_both_classes(topo, a, b) & 15);
+}
+/* As if there were no links between GPUs. */
+static inline rota_path topo_tree_class(const struct topo *topo, int a, int b) {
+    return (rota_path)(topo_both_classes(topo, a, b) >> 4);
 }
 static inline rota_path topo_port_class(const struct topo *topo, int gpu, int port) {
     return topo_gpu_class(topo, gpu, topo->gpu_count + port);
@@ -149,8 +154,17 @@ static inline int topo_links(const struct topo *topo, int from, int to) {
 static inline bool topo_on_switch(const struct topo *topo, int gpu) {
     return topo->switch_links[gpu] > 0;
 }
-/* Ports of the best class for the GPU, those with the fewest steps first; the number of them. */
-int topo_nearest_ports(const struct topo *topo, int gpu, int *ports, rota_path *best);
+/* Ports of the best class for the GPU, those with the fewest steps first. */
+static inline const int *topo_nearest_ports(const struct topo *topo, int gpu, int *count) {
+    *count = topo->nearest_first[gpu + 1] - topo->nearest_first[gpu];
+    return &topo->nearest[topo->nearest_first[gpu]];
+}
+/* Their class, ROTA_PATH_COUNT where there is none. */
+static inline rota_path topo_nearest_class(const struct topo *topo, int gpu) {
+    int count;
+    const int *ports = topo_nearest_ports(topo, gpu, &count);
+    return count > 0 ? topo_port_class(topo, gpu, ports[0]) : ROTA_PATH_COUNT;
+}
 
 /* classes.c: the table of links */
 double topo_link_speed(enum topo_brand brand, int arch, const char **name, const char **source);

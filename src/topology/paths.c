@@ -15,38 +15,8 @@ const char *rota_path_name(rota_path path) {
     return (int)path >= 0 && path < ROTA_PATH_COUNT ? names[path] : NULL;
 }
 
-static int depth_of(const struct topo *topo, int node) {
-    int depth = 0;
-    while ((node = topo->nodes[node].parent) >= 0)
-        depth++;
-    return depth;
-}
-
-/* Where the ways upward from a and b meet, -1 nowhere; `between` counts PCI switches on the way,
- * the meeting point included, `steps` all steps. */
-static int meet(const struct topo *topo, int a, int b, int *between, int *steps) {
-    int depth_a = depth_of(topo, a), depth_b = depth_of(topo, b), first_a = a, first_b = b;
-    *between = *steps = 0;
-    while (a != b && a >= 0 && b >= 0) {
-        int *lower = depth_a >= depth_b ? &a : &b;
-        if (*lower != first_a && *lower != first_b && topo->nodes[*lower].kind == TOPO_PCI)
-            (*between)++;
-        *(depth_a >= depth_b ? &depth_a : &depth_b) -= 1;
-        *lower = topo->nodes[*lower].parent;
-        (*steps)++;
-    }
-    if (a != b || a < 0)
-        return -1;
-    if (topo->nodes[a].kind == TOPO_PCI)
-        (*between)++;
-    return a;
-}
-
-rota_path topo_class(const struct topo *topo, int a, int b) {
-    int between, steps;
-    if (a == b)
-        return ROTA_PATH_LOC;
-    int at = meet(topo, a, b, &between, &steps);
+/* The class of two devices that meet in `at`, with so many PCI switches on the way. */
+static rota_path class_at(const struct topo *topo, int at, int switches) {
     if (at < 0)
         return ROTA_PATH_NET;
     switch (topo->nodes[at].kind) {
@@ -58,19 +28,30 @@ rota_path topo_class(const struct topo *topo, int a, int b) {
     case TOPO_ROOT:
         return ROTA_PATH_PHB;
     default: /* one device holds the other, or both: as near as PCI gets */
-        return between > 1 ? ROTA_PATH_PXB : ROTA_PATH_PIX;
+        return switches > 1 ? ROTA_PATH_PXB : ROTA_PATH_PIX;
     }
 }
 
-int topo_distance(const struct topo *topo, int a, int b) {
-    int between, steps;
-    meet(topo, a, b, &between, &steps);
-    return steps;
+static int depth_of(const struct topo *topo, int node) {
+    int depth = 0;
+    while ((node = topo->nodes[node].parent) >= 0)
+        depth++;
+    return depth;
+}
+
+/* Where the ways upward from a and b meet, -1 nowhere. */
+static int meet(const struct topo *topo, int a, int b) {
+    int depth_a = depth_of(topo, a), depth_b = depth_of(topo, b);
+    while (a != b && a >= 0 && b >= 0) {
+        int *lower = depth_a >= depth_b ? &a : &b;
+        *(depth_a >= depth_b ? &depth_a : &depth_b) -= 1;
+        *lower = topo->nodes[*lower].parent;
+    }
+    return a == b ? a : -1;
 }
 
 double topo_path_gbps(const struct topo *topo, int a, int b) {
-    int between, steps, from = topo->gpus[a], to = topo->gpus[b];
-    int at = meet(topo, from, to, &between, &steps);
+    int from = topo->gpus[a], to = topo->gpus[b], at = meet(topo, from, to);
     const char *source;
     double narrowest = 0;
     for (int side = 0; side < 2; side++)
@@ -85,31 +66,6 @@ double topo_path_gbps(const struct topo *topo, int a, int b) {
         }
     /* Nothing known: 16 lanes of 8 GT/s, what NCCL falls back to. */
     return narrowest > 0 ? narrowest : topo_pci_speed(8, 16);
-}
-
-int topo_nearest_ports(const struct topo *topo, int gpu, int *ports, rota_path *best) {
-    int count = 0;
-    *best = ROTA_PATH_COUNT;
-    for (int port = 0; port < topo->port_count; port++) {
-        rota_path class = topo_port_class(topo, gpu, port);
-        if (class > *best)
-            continue;
-        if (class < *best)
-            count = 0;
-        *best = class;
-        ports[count++] = port;
-    }
-    if (topo->given_classes != NULL)
-        return count;
-    for (int i = 1; i < count; i++) { /* insertion sort: stable, and few are near */
-        int port = ports[i], at = i;
-        int steps = topo_distance(topo, topo->gpus[gpu], topo->ports[port]);
-        for (; at > 0 && topo_distance(topo, topo->gpus[gpu], topo->ports[ports[at - 1]]) > steps;
-             at--)
-            ports[at] = ports[at - 1];
-        ports[at] = port;
-    }
-    return count;
 }
 
 enum order_key { BY_RANK, BY_DEV, BY_BUSID };
@@ -195,30 +151,133 @@ static bool fill_matrix(struct topo *topo) {
     return true;
 }
 
+/* The ways from one device to all others. Only nodes that are or hold devices matter: what a file
+ * lists beside them costs nothing per device. */
+struct ways {
+    int *order; /* those nodes, each after its parent */
+    int count;
+    int *depth;     /* of a node, -1: it holds no device */
+    int *at;        /* where the ways from the device and from the node meet, -1 nowhere */
+    int *switches;  /* between the two, where they meet included */
+    uint64_t *near; /* room to sort the ports of a GPU: steps, then number */
+};
+
+static void ways_free(struct ways *ways) {
+    free(ways->depth);
+    free(ways->near);
+}
+
+static bool ways_init(const struct topo *topo, struct ways *ways) {
+    size_t nodes = (size_t)topo->node_count;
+    *ways = (struct ways){.depth = malloc((4 * nodes + 1) * sizeof(int)),
+                          .near = malloc(((size_t)topo->port_count + 1) * sizeof(uint64_t))};
+    if (ways->depth == NULL || ways->near == NULL)
+        return false;
+    ways->order = &ways->depth[nodes];
+    ways->at = &ways->order[nodes];
+    ways->switches = &ways->at[nodes];
+    for (size_t i = 0; i < nodes; i++)
+        ways->depth[i] = -1;
+    for (int i = 0; i < topo->gpu_count + topo->port_count; i++) {
+        int device = i < topo->gpu_count ? topo->gpus[i] : topo->ports[i - topo->gpu_count];
+        int added = 0, at = device;
+        for (; at >= 0 && ways->depth[at] < 0; at = topo->nodes[at].parent)
+            added++;
+        int depth = (at >= 0 ? ways->depth[at] : -1) + added, place = ways->count += added;
+        for (at = device; added > 0; at = topo->nodes[at].parent, added--) {
+            ways->order[--place] = at;
+            ways->depth[at] = depth--;
+        }
+    }
+    return true;
+}
+
+static void find_ways(const struct topo *topo, struct ways *ways, int from) {
+    int switches = 0;
+    for (int i = 0; i < ways->count; i++) {
+        ways->at[ways->order[i]] = -1;
+        ways->switches[ways->order[i]] = 0;
+    }
+    for (int at = from; at >= 0; at = topo->nodes[at].parent) {
+        switches += at != from && topo->nodes[at].kind == TOPO_PCI;
+        ways->at[at] = at;
+        ways->switches[at] = switches;
+    }
+    for (int i = 0; i < ways->count; i++) {
+        int node = ways->order[i], parent = topo->nodes[node].parent;
+        if (ways->at[node] == node || parent < 0)
+            continue;
+        ways->at[node] = ways->at[parent];
+        /* A node on the way up counts itself already. */
+        ways->switches[node] = ways->switches[parent] + (topo->nodes[node].kind == TOPO_PCI);
+    }
+}
+
+static int compare_numbers(const void *left, const void *right) {
+    uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+    return (a > b) - (a < b);
+}
+
+/* Appends the ports of the best class for a GPU, those with the fewest steps first. */
+static bool add_nearest(struct topo *topo, struct ways *ways, int gpu) {
+    int from = topo->gpus[gpu], total = topo->nearest_first[gpu], count = 0;
+    rota_path best = ROTA_PATH_COUNT;
+    for (int i = 0; i < topo->port_count; i++) {
+        rota_path class = topo_port_class(topo, gpu, i);
+        int to = topo->ports[i], at = ways->at[to];
+        if (class > best)
+            continue;
+        count = class < best ? 0 : count;
+        best = class;
+        int steps = ways->depth[from] + ways->depth[to] - 2 * (at >= 0 ? ways->depth[at] : -1);
+        steps = topo->given_classes != NULL ? 0 : steps;
+        ways->near[count++] = (uint64_t)steps << 32 | (uint64_t)i;
+    }
+    qsort(ways->near, (size_t)count, sizeof(uint64_t), compare_numbers);
+    int *larger = realloc(topo->nearest, ((size_t)total + (size_t)count + 1) * sizeof(int));
+    if (larger == NULL)
+        return false;
+    topo->nearest = larger;
+    for (int i = 0; i < count; i++)
+        larger[total + i] = (int)(uint32_t)ways->near[i];
+    topo->nearest_first[gpu + 1] = total + count;
+    return true;
+}
+
+static void fill_row(struct topo *topo, const struct ways *ways, int i) {
+    int gpus = topo->gpu_count, all = gpus + topo->port_count;
+    const struct topo_node *a = &topo->nodes[i < gpus ? topo->gpus[i] : topo->ports[i - gpus]];
+    for (int j = 0; j < all; j++) {
+        int to = j < gpus ? topo->gpus[j] : topo->ports[j - gpus];
+        const struct topo_node *b = &topo->nodes[to];
+        rota_path tree = i == j ? ROTA_PATH_LOC : class_at(topo, ways->at[to], ways->switches[to]);
+        int class = (int)tree;
+        bool given = a->column >= 0 && b->column >= 0;
+        if (given)
+            class = topo->given_classes[a->column * topo->given_width + b->column];
+        if (i < gpus && j < gpus && i != j) {
+            bool switched =
+                topo_on_switch(topo, i) && topo_on_switch(topo, j) && a->host == b->host;
+            if (topo_links(topo, i, j) > 0 || (switched && !given))
+                class = ROTA_PATH_LNK;
+        }
+        topo->classes[(size_t)i * (size_t)all + (size_t)j] = (uint8_t)(class | (int)tree << 4);
+    }
+}
+
 static bool fill_classes(struct topo *topo) {
     int gpus = topo->gpu_count, all = gpus + topo->port_count;
+    struct ways ways;
     topo->classes = calloc((size_t)all * (size_t)all + 1, 1);
-    if (topo->classes == NULL)
-        return false;
-    for (int i = 0; i < all; i++)
-        for (int j = 0; j < all; j++) {
-            size_t at = (size_t)i * (size_t)all + (size_t)j;
-            int a = i < gpus ? topo->gpus[i] : topo->ports[i - gpus];
-            int b = j < gpus ? topo->gpus[j] : topo->ports[j - gpus];
-            bool given = topo->nodes[a].column >= 0 && topo->nodes[b].column >= 0;
-            bool switched = i < gpus && j < gpus && i != j && topo_on_switch(topo, i) &&
-                            topo_on_switch(topo, j) && topo->nodes[a].host == topo->nodes[b].host;
-            bool linked = i < gpus && j < gpus && i != j &&
-                          (topo_links(topo, i, j) > 0 || (switched && !given));
-            if (linked)
-                topo->classes[at] = ROTA_PATH_LNK;
-            else if (given)
-                topo->classes[at] = topo->given_classes[topo->nodes[a].column * topo->given_width +
-                                                        topo->nodes[b].column];
-            else
-                topo->classes[at] = (uint8_t)topo_class(topo, a, b);
-        }
-    return true;
+    topo->nearest_first = calloc((size_t)gpus + 1, sizeof(int));
+    bool fine = ways_init(topo, &ways) && topo->classes != NULL && topo->nearest_first != NULL;
+    for (int i = 0; i < all && fine; i++) {
+        find_ways(topo, &ways, i < gpus ? topo->gpus[i] : topo->ports[i - gpus]);
+        fill_row(topo, &ways, i);
+        fine = i >= gpus || add_nearest(topo, &ways, i);
+    }
+    ways_free(&ways);
+    return fine;
 }
 
 /* The speed of a link is that of the slowest architecture that has links. */

@@ -112,7 +112,7 @@ bool topo_short_order(const struct topo *topo, const int *gpus, int count, bool 
         for (int j = 0; j < count; j++) {
             rota_path class = topo_gpu_class(topo, gpus[i], gpus[j]);
             if (class == ROTA_PATH_LNK && !links)
-                class = topo_class(topo, topo->gpus[gpus[i]], topo->gpus[gpus[j]]);
+                class = topo_tree_class(topo, gpus[i], gpus[j]);
             weights[(i + n - count) * n + j + n - count] = class_weight(class, count);
         }
     if (weights == NULL || cycle == NULL) {
@@ -428,12 +428,13 @@ static bool find_islands(const struct topo *topo, struct topo_rings *rings) {
 }
 
 /* The least used of the nearest ports of a GPU, -1 none. */
-static int pick_port(const struct topo *topo, int gpu, const int *used, int *scratch,
-                     rota_path *class) {
-    int count = topo_nearest_ports(topo, gpu, scratch, class), best = -1;
+static int pick_port(const struct topo *topo, int gpu, const int *used, rota_path *class) {
+    int count, best = -1;
+    const int *ports = topo_nearest_ports(topo, gpu, &count);
     for (int i = 0; i < count; i++)
-        if (best < 0 || used[scratch[i]] < used[best])
-            best = scratch[i];
+        if (best < 0 || used[ports[i]] < used[best])
+            best = ports[i];
+    *class = topo_nearest_class(topo, gpu);
     return best;
 }
 
@@ -442,16 +443,15 @@ static int pick_port(const struct topo *topo, int gpu, const int *used, int *scr
 static bool place_ports(const struct topo *topo, struct topo_rings *rings) {
     int n = topo->gpu_count;
     int *used = calloc((size_t)topo->port_count + 1, sizeof(int));
-    int *scratch = calloc((size_t)topo->port_count + 1, sizeof(int));
     int *turned = calloc((size_t)n + 1, sizeof(int));
-    bool fine = used != NULL && scratch != NULL && turned != NULL;
+    bool fine = used != NULL && turned != NULL;
     for (int r = 0; r < rings->count && fine && topo->port_count > 0; r++) {
         struct topo_ring *ring = &rings->rings[r];
         int best = 0, best_cost = -1;
         for (int turn = 0; turn < n; turn++) {
             rota_path in_class, out_class;
-            int in = pick_port(topo, ring->gpus[turn], used, scratch, &in_class);
-            int out = pick_port(topo, ring->gpus[(turn + n - 1) % n], used, scratch, &out_class);
+            int in = pick_port(topo, ring->gpus[turn], used, &in_class);
+            int out = pick_port(topo, ring->gpus[(turn + n - 1) % n], used, &out_class);
             int uses = used[in] + used[out] < 4096 ? used[in] + used[out] : 4095;
             int cost = ((int)in_class + (int)out_class) * 4096 + uses;
             if (best_cost < 0 || cost < best_cost) {
@@ -468,7 +468,6 @@ static bool place_ports(const struct topo *topo, struct topo_rings *rings) {
         memcpy(ring->gpus, turned, (size_t)n * sizeof(int));
     }
     free(used);
-    free(scratch);
     free(turned);
     return fine;
 }
