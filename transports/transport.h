@@ -125,6 +125,8 @@ struct transport_host {
     void (*connected)(void *context, struct transport *transport, int peer);
     void (*unreachable)(void *context, struct transport *transport, int peer, int system_error,
                         const char *text);
+    /* Whether another transport would be tried if this one gave up connecting; NULL: none. */
+    bool (*has_other)(void *context, struct transport *transport, int peer);
     void (*peer_failed)(void *context, struct transport *transport, int peer, int system_error,
                         const char *evidence);
 };

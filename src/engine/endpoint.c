@@ -99,13 +99,28 @@ void endpoint_gone(struct job *job, int peer, bool left, const char *text) {
     tell_failed(endpoint);
 }
 
-/* Tries the next transport that may reach the peer. */
+/* The next transport that may reach the peer; JOB_MAX_TRANSPORTS: none. */
+static int next_candidate(struct job *job, int peer, int candidate) {
+    while (++candidate < JOB_MAX_TRANSPORTS) {
+        struct transport *transport = job->transports[candidate];
+        if (transport != NULL && transport->ops->reaches(transport, peer))
+            break;
+    }
+    return candidate;
+}
+
+bool endpoint_has_other(void *context, struct transport *transport, int peer) {
+    struct job *job = context;
+    int candidate = job->endpoints[peer].candidate;
+    return candidate >= 0 && job->transports[candidate] == transport &&
+           next_candidate(job, peer, candidate) < JOB_MAX_TRANSPORTS;
+}
+
 static void try_next(struct job *job, int peer, const char *why, int system_error) {
     struct endpoint *endpoint = &job->endpoints[peer];
-    while (++endpoint->candidate < JOB_MAX_TRANSPORTS) {
+    while ((endpoint->candidate = next_candidate(job, peer, endpoint->candidate)) <
+           JOB_MAX_TRANSPORTS) {
         struct transport *transport = job->transports[endpoint->candidate];
-        if (transport == NULL || !transport->ops->reaches(transport, peer))
-            continue;
         int tried = endpoint->candidate;
         transport->ops->connect(transport, peer);
         /* connect may have failed at once and moved on by itself */

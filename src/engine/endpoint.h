@@ -74,6 +74,7 @@ void endpoint_gone(struct job *job, int peer, bool left, const char *text);
 void endpoint_connected(void *context, struct transport *transport, int peer);
 void endpoint_unreachable(void *context, struct transport *transport, int peer, int system_error,
                           const char *text);
+bool endpoint_has_other(void *context, struct transport *transport, int peer);
 void endpoint_broken(void *context, struct transport *transport, int peer, int system_error,
                      const char *evidence);
 void endpoint_arrived(void *owner);

@@ -413,6 +413,7 @@ static rota_status prepare(struct job *job, struct bootstrap_record *record) {
     job->host.writable = endpoint_writable;
     job->host.connected = endpoint_connected;
     job->host.unreachable = endpoint_unreachable;
+    job->host.has_other = endpoint_has_other;
     job->host.peer_failed = endpoint_broken;
     status = open_transports(job, record);
     record->magic = NET_MAGIC;

@@ -151,6 +151,18 @@ Test(verbs, a_large_message_is_one_write) {
     uint64_t writes = fake_counts.writes - before.writes - chunks;
     cr_assert(writes == (before.immediates > 0 ? 1 : 2), "%d writes", (int)writes);
     cr_assert_leq(control, 4);
+    size_t domains = before.immediates > 0 ? 1 : 2; /* of each rank */
+    for (size_t rank = 0; rank < 2; rank++) {
+        uint64_t own = 0;
+        for (size_t i = rank * domains; i < (rank + 1) * domains; i++)
+            own += fake_counts.controls[i] - before.controls[i];
+        cr_assert_leq(own, 2, "%d by rank %d", (int)own, (int)rank);
+    }
+    /* Only the double tells; without immediate data a write precedes each send. */
+    if (getenv("ROTA_TEST_REAL_DEVICE") == NULL && before.immediates > 0) {
+        cr_assert_eq(fake_counts.from, (uintptr_t)large[0]);
+        cr_assert_eq(fake_counts.to, (uintptr_t)large[1]);
+    }
     cr_assert_leq(fake_counts.written - before.written, LARGE + 4 * 256);
     warm(&back, large[1], large[0], 2000);
     cr_assert_eq(fake_counts.not_ready, 0);
@@ -313,6 +325,52 @@ Test(verbs, crossing_calls_make_one_connection) {
             if (a != b)
                 WORLD_UNTIL(&world, world.ranks[a].connected[b] == 1);
     cr_assert_eq(fake_counts.pairs, 12);
+    world_close(&world);
+}
+
+static bool yes(void *context, struct transport *transport, int peer) {
+    (void)context, (void)transport, (void)peer;
+    return true;
+}
+
+/* A peer that no packet reaches is left to the next transport, by both sides, where there is one;
+ * else the CM goes on. */
+Test(verbs, unanswered_calls_end_where_others_can_serve) {
+    needs_double();
+    setenv("ROTA_RDMA_ANSWER_MS", "200", 1);
+    world_open(&world, 3);
+    world.ranks[0].host.has_other = yes;
+    fake_cut(true);
+    int64_t begun = clock_now_ns();
+    for (int rank = 0; rank < 2; rank++)
+        world.ranks[rank].transport->ops->connect(world.ranks[rank].transport, 2);
+    WORLD_UNTIL(&world, world.ranks[0].unreachable[2] == 1);
+    cr_assert_geq(clock_now_ns() - begun, 200000000);
+    cr_assert_not_null(strstr(world.ranks[0].evidence, "UDP 4791"), "%s", world.ranks[0].evidence);
+    cr_assert_eq(world.ranks[0].system_error, ETIMEDOUT);
+    for (int64_t until = clock_deadline(300); !clock_passed(until);)
+        world_progress(&world);
+    cr_assert_eq(world.ranks[1].unreachable[2], 0);
+    fake_cut(false);
+    world.ranks[2].transport->ops->connect(world.ranks[2].transport, 0);
+    WORLD_UNTIL(&world, world.ranks[2].unreachable[0] == 1);
+    cr_assert_eq(world.ranks[0].connected[2] + world.ranks[2].connected[0], 0);
+    world_close(&world);
+}
+
+/* More peers than a shared receive queue has room for. */
+Test(verbs, many_peers_on_a_device) {
+    needs_double();
+    struct transport *transport = NULL;
+    world_open(&world, 2);
+    struct transport_host host = world.ranks[0].host;
+    host.nranks = 301;
+    cr_assert_eq(transport_find("verbs")->open(&host, &transport), ROTA_OK, "%s",
+                 error_record()->message);
+    transport->ops->close(transport);
+    host.nranks = 5000;
+    cr_assert_eq(transport_find("verbs")->open(&host, &transport), ROTA_ERR_UNSUPPORTED);
+    cr_assert_not_null(strstr(error_record()->message, "too few"));
     world_close(&world);
 }
 

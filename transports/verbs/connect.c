@@ -30,7 +30,7 @@
 /* After so long without success a failed call is the last one. The CM itself tries to reach a port
  * for about a minute. */
 #define CALLING_NS (10000 * MS)
-#define BACKLOG 128
+#define BACKLOG 1024
 
 /* -- what peers are told ------------------------------------------------------------------- */
 
@@ -236,15 +236,35 @@ static void attempt(struct verbs_connection *connection) {
     connection->state = VERBS_CALLING;
     connection->caller = true;
     verbs->calling++;
+    mux_due(&connection->base,
+            settings_integer(verbs->mux.host->settings, SETTING_RDMA_ANSWER_MS) * MS);
     if (!verbs_call(connection, 0))
         call_failed(connection, 0, error_record()->system_error);
 }
 
+/* A peer that is busy answers late, one whose packets are dropped never, and the CM tells neither
+ * from the other before a minute has passed. So only who has another way stops waiting. */
+static void unanswered(struct verbs_connection *connection) {
+    const struct transport_host *host = connection->base.mux->host;
+    if (!host->has_other ||
+        !host->has_other(host->context, &connection->base.mux->base, connection->base.peer))
+        return;
+    error_raise(ROTA_ERR_PEER,
+                "rank %d has not answered an RDMA call for %lld ms: it is busy elsewhere "
+                "(ROTA_RDMA_ANSWER_MS), or packets to its adapter are dropped (RoCE: UDP 4791)",
+                connection->base.peer,
+                (long long)settings_integer(host->settings, SETTING_RDMA_ANSWER_MS));
+    call_failed(connection, VERBS_REFUSED_GIVEN_UP, ETIMEDOUT);
+}
+
 void verbs_due(struct mux_connection *base) {
     struct verbs_connection *connection = verbs_connection_of(base);
-    if (connection->state == VERBS_WAITING && connection->wanted &&
-        !verbs_home(connection)->closing)
+    if (!connection->wanted || verbs_home(connection)->closing)
+        return;
+    if (connection->state == VERBS_WAITING)
         attempt(connection);
+    else if (connection->state == VERBS_CALLING)
+        unanswered(connection);
 }
 
 void verbs_connect(struct transport *transport, int peer) {

@@ -210,7 +210,9 @@ static rota_status choose_slots(struct verbs *verbs) {
     uint64_t most = VERBS_RING_POOL / npeers / (2 * VERBS_SLOT_BYTES);
     const uint64_t sends = VERBS_SEND_DEPTH / VERBS_SIGNAL_EACH + VERBS_MAX_WAYS * VERBS_WAY_DEPTH;
     for (int i = 0; i < verbs->nports; i++) {
-        const struct ibv_device_attr *attr = &verbs->ports[i].attr;
+        struct ibv_device_attr *attr = &verbs->ports[i].attr;
+        if (attr->max_srq_wr / (int64_t)npeers < VERBS_MIN_SLOTS)
+            attr->max_srq = 0; /* too many peers to share: each has requests of its own */
         uint64_t receives =
             (uint64_t)(attr->max_srq > 0 ? attr->max_srq_wr / (int64_t)npeers : attr->max_qp_wr);
         uint64_t completions = (uint64_t)attr->max_cqe / npeers;

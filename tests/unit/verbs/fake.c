@@ -91,6 +91,7 @@ static int ndevices;
 static bool with_immediate, with_srq, cut, paused;
 static uint32_t next_key, next_number;
 static uint16_t next_port;
+static uint32_t next_domain;
 static struct fault faults[8];
 static TAILQ_HEAD(, fake_mr) mrs = TAILQ_HEAD_INITIALIZER(mrs);
 static TAILQ_HEAD(, fake_qp) qps = TAILQ_HEAD_INITIALIZER(qps);
@@ -194,6 +195,7 @@ static struct ibv_pd *alloc_pd(struct ibv_context *context) {
         return NULL;
     struct ibv_pd *pd = calloc(1, sizeof *pd);
     pd->context = context;
+    pd->handle = next_domain++;
     return pd;
 }
 static int dealloc_pd(struct ibv_pd *pd) {
@@ -461,6 +463,12 @@ static int post_one(struct fake_qp *qp, const struct ibv_send_wr *wr) {
     }
     qp->taken++;
     fake_count(wr, request->length);
+    if (wr->opcode != IBV_WR_RDMA_WRITE) {
+        fake_counts.controls[qp->base.pd->handle % 4]++;
+    } else {
+        fake_counts.from = wr->sg_list[0].addr;
+        fake_counts.to = wr->wr.rdma.remote_addr;
+    }
     STAILQ_INSERT_TAIL(&qp->queue, request, link);
     return 0;
 }
@@ -817,6 +825,7 @@ void fake_begin(int count, bool immediate, bool shared_receives) {
     with_immediate = immediate;
     with_srq = shared_receives;
     cut = paused = false;
+    next_domain = 0;
     next_key = 1000;
     next_number = 17;
     next_port = 4000;

@@ -12,7 +12,9 @@
 struct fake_counts {
     uint64_t requests, inlined, signalled; /* send requests posted */
     uint64_t writes, immediates, sends;    /* of these */
+    uint64_t controls[4];                  /* immediates and sends, by protection domain % 4 */
     uint64_t written;                      /* bytes */
+    uint64_t from, to;                     /* of the last plain write */
     uint64_t not_ready;                    /* receive requests missing (RNR) */
     int memory, pairs, queues, ids;        /* that exist */
 };
