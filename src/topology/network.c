@@ -119,15 +119,19 @@ static bool take_in_turn(const struct fabric *fabric, struct network *network) {
         if (!load_way(fabric, i, (i + 1) % stations, before, load))
             rate = 0;
     }
+    bool spread = true; /* between other switches one way alone is reckoned with */
+    for (int i = stations; i < n && fine; i++)
+        for (int j = stations; j < n; j++)
+            spread = spread && load[i * n + j] == 0;
     for (int i = 0; i < n && fine; i++) {
         int sent[2] = {0}, links[2] = {0}; /* out of the switch, and into it */
         for (int j = 0; j < n; j++)
             for (int in = 0; in < 2; in++) {
                 int arc = in == 0 ? i * n + j : j * n + i;
-                if (i < stations && j >= stations) {
+                if (spread && i < stations && j >= stations) {
                     sent[in] += load[arc];
                     links[in] += fabric->capacity[arc];
-                } else if (i < stations && load[arc] > 0) {
+                } else if ((!spread || i < stations) && load[arc] > 0) {
                     rate = fmin(rate, (double)fabric->capacity[arc] / load[arc]);
                 }
             }

@@ -255,6 +255,12 @@ Test(large, networks_limit_rings) {
                                                 "routers 4\n");
     cr_assert_float_eq(result.score_gbps * result.bound / result.score, 50, 1e-3);
     cr_assert_float_eq(result.score_gbps, 50, 1e-3);
+    /* Three groups, two hosts: a way in turn over links that the way out of them has not. */
+    result = rings_of("cluster 1\nhosts 2\ngpus 6 arch 942\nlinks mesh 1 xgmi\nnics 4 speed 200\n"
+                      "fabric dragonfly groups 3 routers 4\n");
+    cr_assert_leq(result.score, result.bound * 1.0001, "%g of at most %g", result.score,
+                  result.bound);
+    cr_assert_geq(result.score_gbps, 24.9);
 }
 
 /* Hosts of one switch follow each other in all rings, and every GPU is in each. */
