@@ -180,6 +180,8 @@ struct transport_ops {
     /* An admitted connection: socket (the transport's from now on) and descriptors received. */
     void (*accept)(struct transport *transport, int peer, int socket, const int *descriptors,
                    int ndescriptors);
+    /* A further socket to a peer that is connected, from 1. NULL: there is only one. */
+    void (*accept_stripe)(struct transport *transport, int peer, int stripe, int socket);
 
     /* -- streams --------------------------------------------------------------------------- */
     /* The peer must be connected. Messages that came before the stream was opened are kept for it

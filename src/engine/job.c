@@ -23,7 +23,7 @@
 /* A connection that the control thread let in, on its way to the transport. */
 struct admission {
     struct admission *next;
-    int transport, peer, socket, ndescriptors;
+    int transport, peer, stripe, socket, ndescriptors;
     int descriptors[NET_MAX_DESCRIPTORS];
 };
 
@@ -41,6 +41,8 @@ static enum net_verdict judge(void *context, const struct net_hello *hello, int 
     if (hello->agreement != job->place.identity.agreement)
         return NET_REFUSED_SETTINGS;
     struct transport *transport = job->transports[index];
+    if (hello->stripe > 0)
+        return transport->ops->accept_stripe != NULL ? NET_GO : NET_REFUSED_TARGET;
     if (!transport->ops->admit(transport, (int)hello->rank))
         return transport->ops->gave_up(transport, (int)hello->rank) ? NET_REFUSED_GIVEN_UP
                                                                     : NET_REFUSED_CROSSING;
@@ -61,6 +63,7 @@ static void admitted(void *context, const struct net_hello *hello, int socket,
     }
     admission->transport = hello->purpose - NET_PURPOSE_DATA;
     admission->peer = (int)hello->rank;
+    admission->stripe = hello->stripe;
     admission->socket = socket;
     admission->ndescriptors = ndescriptors;
     for (int i = 0; i < ndescriptors; i++)
@@ -102,8 +105,12 @@ static int accept_admissions(struct job *job) {
     while (admission != NULL) {
         struct admission *next = admission->next;
         struct transport *transport = job->transports[admission->transport];
-        transport->ops->accept(transport, admission->peer, admission->socket,
-                               admission->descriptors, admission->ndescriptors);
+        if (admission->stripe > 0)
+            transport->ops->accept_stripe(transport, admission->peer, admission->stripe,
+                                          admission->socket);
+        else
+            transport->ops->accept(transport, admission->peer, admission->socket,
+                                   admission->descriptors, admission->ndescriptors);
         free(admission);
         admission = next;
         count++;

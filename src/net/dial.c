@@ -120,6 +120,10 @@ rota_status net_dial_start(const struct net_identity *identity, const struct net
     return ROTA_OK;
 }
 
+void net_dial_stripe(struct net_dial *dial, uint16_t stripe) {
+    dial->hello.hello.stripe = stripe;
+}
+
 int net_dial_descriptor(const struct net_dial *dial, uint32_t *events) {
     *events = dial->state == DIAL_CONNECTING ? EPOLLOUT : EPOLLIN;
     return dial->socket;

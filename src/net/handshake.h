@@ -89,6 +89,8 @@ struct net_target {
 rota_status net_dial_start(const struct net_identity *identity, const struct net_target *target,
                            int target_rank, enum net_purpose purpose, const int *offered,
                            int noffered, int64_t deadline_ns, struct net_dial **dial);
+/* Before the first step: it is a further connection of the pair, from 1. */
+void net_dial_stripe(struct net_dial *dial, uint16_t stripe);
 /* Descriptor and events (EPOLLIN/EPOLLOUT) to wait for. */
 int net_dial_descriptor(const struct net_dial *dial, uint32_t *events);
 /* Goes on. ROTA_OK with *finished false: not yet. Errors (dial is to be freed): ROTA_ERR_SYSTEM,

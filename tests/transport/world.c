@@ -57,6 +57,8 @@ static enum net_verdict gate_judge(void *context, const struct net_hello *hello,
     struct world_rank *rank = context;
     const struct transport_ops *ops = rank->transport->ops;
     *ndescriptors = 0;
+    if (hello->stripe > 0)
+        return ops->accept_stripe ? NET_GO : NET_REFUSED_TARGET;
     if (!ops->admit(rank->transport, (int)hello->rank))
         return NET_REFUSED_CROSSING;
     if (ops->offer)
@@ -67,8 +69,12 @@ static enum net_verdict gate_judge(void *context, const struct net_hello *hello,
 static void gate_admit(void *context, const struct net_hello *hello, int socket,
                        const int *descriptors, int ndescriptors) {
     struct world_rank *rank = context;
-    rank->transport->ops->accept(rank->transport, (int)hello->rank, socket, descriptors,
-                                 ndescriptors);
+    const struct transport_ops *ops = rank->transport->ops;
+    if (hello->stripe > 0) {
+        ops->accept_stripe(rank->transport, (int)hello->rank, hello->stripe, socket);
+        return;
+    }
+    ops->accept(rank->transport, (int)hello->rank, socket, descriptors, ndescriptors);
 }
 
 /* -- life ---------------------------------------------------------------------------------- */

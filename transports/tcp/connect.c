@@ -60,7 +60,9 @@ bool tcp_gave_up(struct transport *transport, int peer) {
 
 void tcp_connection_init(struct mux_connection *mux_connection) {
     struct tcp_connection *connection = tcp_connection_of(mux_connection);
-    connection->fd = connection->dial_fd = -1;
+    for (int i = 0; i < TCP_CONNECTIONS_MOST; i++)
+        connection->fds[i] = -1;
+    connection->dial_fd = -1;
     connection->backoff_ns = BACKOFF_FIRST_NS;
 }
 
@@ -71,7 +73,7 @@ static void attempt(struct tcp_connection *connection);
 void tcp_due(struct mux_connection *mux_connection) {
     struct tcp_connection *connection = tcp_connection_of(mux_connection);
     /* An admission that came to nothing is taken back. */
-    if (connection->fd < 0 && connection->wanted)
+    if (connection->fds[0] < 0 && connection->wanted)
         (void)state_move(tcp_mux(mux_connection), mux_connection->peer, TCP_ADMITTED, TCP_WAITING);
     if (connection->dial)
         tcp_dial_step(connection); /* sees its deadline */
@@ -100,7 +102,7 @@ void tcp_dial_drop(struct tcp_connection *connection) {
     connection->dial = NULL;
 }
 
-static const struct net_address *address_at(const struct tcp_connection *connection, int index) {
+const struct net_address *tcp_address_at(const struct tcp_connection *connection, int index) {
     const struct net_addresses *all =
         tcp_mux(&connection->base)->mux.host->peers[connection->base.peer].addresses;
     if (!all || index >= NET_MAX_ADDRESSES || all->inet[index].family == 0)
@@ -128,7 +130,7 @@ static void attempt_failed(struct tcp_connection *connection, int system_error, 
     if (!state_move(tcp, connection->base.peer, TCP_DIALING, TCP_WAITING))
         return;
     connection->next_address++;
-    if (pause_ns == 0 && address_at(connection, connection->next_address)) {
+    if (pause_ns == 0 && tcp_address_at(connection, connection->next_address)) {
         mux_due(&connection->base, 0);
         return;
     }
@@ -140,7 +142,7 @@ static void attempt_failed(struct tcp_connection *connection, int system_error, 
         connection->backoff_ns = BACKOFF_MOST_NS;
 }
 
-static void dial_watch(struct tcp_connection *connection) {
+void tcp_dial_watch(struct tcp_connection *connection) {
     uint32_t events = 0;
     int fd = net_dial_descriptor(connection->dial, &events);
     struct epoll_event event = {.events = events, .data.ptr = connection};
@@ -155,7 +157,7 @@ static void attempt(struct tcp_connection *connection) {
     struct tcp *tcp = tcp_mux(&connection->base);
     if (!connection->wanted || !state_move(tcp, connection->base.peer, TCP_WAITING, TCP_DIALING))
         return;
-    const struct net_address *address = address_at(connection, connection->next_address);
+    const struct net_address *address = tcp_address_at(connection, connection->next_address);
     if (!address) {
         error_raise(ROTA_ERR_PEER, "rank %d announced no IP address", connection->base.peer);
         attempt_failed(connection, 0, -1);
@@ -172,7 +174,7 @@ static void attempt(struct tcp_connection *connection) {
         return;
     }
     mux_due(&connection->base, DIAL_NS + MS); /* nobody else looks at its deadline */
-    dial_watch(connection);
+    tcp_dial_watch(connection);
     mux_connection_touch(&connection->base);
 }
 
@@ -191,10 +193,26 @@ static void refused(struct tcp_connection *connection, const struct net_answer *
     }
 }
 
+int tcp_dial_finish(struct tcp_connection *connection) {
+    int descriptors[NET_MAX_DESCRIPTORS], ndescriptors = 0;
+    (void)epoll_ctl(tcp_mux(&connection->base)->mux.epoll_fd, EPOLL_CTL_DEL, connection->dial_fd,
+                    NULL);
+    connection->dial_fd = -1;
+    int fd = net_dial_take(connection->dial, descriptors, &ndescriptors);
+    for (int i = 0; i < ndescriptors; i++)
+        close(descriptors[i]);
+    tcp_dial_drop(connection);
+    return fd;
+}
+
 void tcp_dial_step(struct tcp_connection *connection) {
     struct tcp *tcp = tcp_mux(&connection->base);
     struct net_answer answer = {0};
     bool finished = false;
+    if (connection->dialing > 0) {
+        tcp_stripes_step(connection);
+        return;
+    }
     if (state_get(tcp, connection->base.peer) != TCP_DIALING) {
         tcp_dial_drop(connection); /* the peer's attempt was admitted */
         return;
@@ -209,16 +227,10 @@ void tcp_dial_step(struct tcp_connection *connection) {
         return;
     }
     if (!finished) {
-        dial_watch(connection);
+        tcp_dial_watch(connection);
         return;
     }
-    int descriptors[NET_MAX_DESCRIPTORS], ndescriptors = 0;
-    (void)epoll_ctl(tcp->mux.epoll_fd, EPOLL_CTL_DEL, connection->dial_fd, NULL);
-    connection->dial_fd = -1;
-    int fd = net_dial_take(connection->dial, descriptors, &ndescriptors);
-    for (int i = 0; i < ndescriptors; i++)
-        close(descriptors[i]);
-    tcp_dial_drop(connection);
+    int fd = tcp_dial_finish(connection);
     if (!state_move(tcp, connection->base.peer, TCP_DIALING, TCP_SHAKING)) {
         close(fd);
         return;
@@ -250,7 +262,7 @@ void tcp_connect(struct transport *transport, int peer) {
     connection->began_ns = clock_now_ns();
     if (state_move(tcp, peer, TCP_IDLE, TCP_WAITING))
         attempt(connection);
-    else if (connection->fd < 0)
+    else if (connection->fds[0] < 0)
         mux_due(&connection->base, ADMITTED_NS);
 }
 
@@ -281,23 +293,27 @@ static void note_address(struct tcp_connection *connection, int fd) {
     net_address_text(&address, connection->base.address);
 }
 
-static bool begin(struct tcp_connection *connection, int fd) {
-    struct tcp *tcp = tcp_mux(&connection->base);
+bool tcp_socket_prepare(struct tcp_connection *connection, int fd) {
     int flags = fcntl(fd, F_GETFL), one = 1;
-    connection->fd = fd;
     if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ||
-        fcntl(fd, F_SETFD, FD_CLOEXEC) != 0 || !tcp_watch(connection, TCP_WATCHED)) {
+        fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
+        return false;
+    /* Fails on sockets that are not TCP, which tests use; nothing depends on it. */
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    if (!connection->base.mux->host->peers[connection->base.peer].same_host)
+        net_far(fd);
+    return true;
+}
+
+static bool begin(struct tcp_connection *connection, int fd) {
+    connection->fds[0] = fd;
+    if (!tcp_socket_prepare(connection, fd) || !tcp_watch(connection, TCP_WATCHED)) {
         error_raise_system(errno, "connection to rank %d", connection->base.peer);
         int kept = errno;
-        close(fd);
-        connection->fd = -1;
+        tcp_stripes_reset(connection);
         errno = kept;
         return false;
     }
-    /* Fails on sockets that are not TCP, which tests use; nothing depends on it. */
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    if (!tcp->mux.host->peers[connection->base.peer].same_host)
-        net_far(fd);
     note_address(connection, fd);
     mux_begin(&connection->base);
     return true;
@@ -305,9 +321,9 @@ static bool begin(struct tcp_connection *connection, int fd) {
 
 void tcp_shut(struct mux_connection *mux_connection) {
     struct tcp_connection *connection = tcp_connection_of(mux_connection);
-    close(connection->fd); /* leaves the epoll set too */
-    connection->fd = -1;
-    connection->watching = TCP_UNWATCHED;
+    if (connection->dialing > 0)
+        tcp_dial_drop(connection);
+    tcp_stripes_reset(connection);
 }
 
 void tcp_ended(struct mux_connection *mux_connection, bool used) {
@@ -326,9 +342,12 @@ void tcp_ended(struct mux_connection *mux_connection, bool used) {
 }
 
 void tcp_ready(struct mux_connection *mux_connection) {
-    atomic_store_explicit(&tcp_mux(mux_connection)->states[mux_connection->peer], TCP_READY,
-                          memory_order_release);
+    struct tcp *tcp = tcp_mux(mux_connection);
+    bool dialed = state_get(tcp, mux_connection->peer) == TCP_SHAKING;
+    atomic_store_explicit(&tcp->states[mux_connection->peer], TCP_READY, memory_order_release);
     tcp_connection_of(mux_connection)->wanted = false;
+    if (dialed && tcp->connections > 1)
+        tcp_stripes_dial(tcp_connection_of(mux_connection));
 }
 
 void tcp_accept(struct transport *transport, int peer, int socket, const int *descriptors,
@@ -345,7 +364,7 @@ void tcp_accept(struct transport *transport, int peer, int socket, const int *de
         return;
     }
     tcp_dial_drop(connection);
-    if (connection->fd >= 0)
+    if (connection->fds[0] >= 0)
         mux_shut(&connection->base); /* the peer began anew */
     connection->base.due_ns = CLOCK_NEVER;
     if (!begin(connection, socket) && connection->wanted)
@@ -353,16 +372,22 @@ void tcp_accept(struct transport *transport, int peer, int socket, const int *de
 }
 
 bool tcp_watch(struct tcp_connection *connection, enum tcp_watching watching) {
-    if (connection->watching == watching || connection->fd < 0)
-        return true;
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = connection};
-    int how = connection->watching == TCP_UNWATCHED ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
-    if (watching == TCP_WATCHED_BOTH)
-        event.events |= EPOLLOUT;
-    if (watching == TCP_UNWATCHED)
-        how = EPOLL_CTL_DEL;
-    if (epoll_ctl(tcp_mux(&connection->base)->mux.epoll_fd, how, connection->fd, &event) != 0)
-        return false;
+    int epoll_fd = tcp_mux(&connection->base)->mux.epoll_fd;
+    for (unsigned i = 0; i < TCP_CONNECTIONS_MOST; i++) {
+        struct epoll_event event = {.data.ptr = connection};
+        if (watching != TCP_UNWATCHED && i == connection->in.at)
+            event.events |= EPOLLIN;
+        if (watching == TCP_WATCHED_BOTH && i == connection->out.at)
+            event.events |= EPOLLOUT;
+        if (connection->fds[i] < 0 || connection->events[i] == event.events)
+            continue;
+        int how = connection->events[i] == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+        if (event.events == 0)
+            how = EPOLL_CTL_DEL;
+        if (epoll_ctl(epoll_fd, how, connection->fds[i], &event) != 0)
+            return false;
+        connection->events[i] = event.events;
+    }
     connection->watching = watching;
     connection->reads = 0;
     return true;

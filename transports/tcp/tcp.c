@@ -44,6 +44,7 @@ static rota_status tcp_open(struct transport_host *host, struct transport **tran
         return error_raise(ROTA_ERR_MEMORY, "no memory for the tcp transport");
     rota_status status = mux_init(&tcp->mux, &tcp_pipe, host);
     tcp->mux.base.caps = tcp_caps;
+    tcp->connections = (unsigned)settings_integer(host->settings, SETTING_TCP_CONNECTIONS);
     tcp->mux.base.caps.eager_bytes = tcp->mux.eager_bytes;
     tcp->states = calloc((size_t)host->nranks, sizeof *tcp->states);
     tcp->read_buffer = malloc(TCP_READ_BUFFER);
@@ -64,14 +65,16 @@ static rota_status tcp_open(struct transport_host *host, struct transport **tran
  * first: closing with unread bytes would reset the connection under the peer's feet. */
 static void say_bye(struct tcp_connection *connection) {
     char *buffer = tcp_mux(&connection->base)->read_buffer;
-    if (connection->fd < 0 || !connection->base.got_init || connection->base.is_broken)
+    if (connection->fds[0] < 0 || !connection->base.got_init || connection->base.is_broken)
         return;
     connection->base.want_bye = true;
     mux_flush(&connection->base);
-    (void)shutdown(connection->fd, SHUT_WR);
-    for (int i = 0; i < 64; i++) {
-        if (recv(connection->fd, buffer, TCP_READ_BUFFER, MSG_DONTWAIT) <= 0)
-            break;
+    for (int s = 0; s < TCP_CONNECTIONS_MOST && connection->fds[s] >= 0; s++) {
+        (void)shutdown(connection->fds[s], SHUT_WR);
+        for (int i = 0; i < 64; i++) {
+            if (recv(connection->fds[s], buffer, TCP_READ_BUFFER, MSG_DONTWAIT) <= 0)
+                break;
+        }
     }
 }
 
@@ -110,7 +113,40 @@ static bool tcp_reaches(struct transport *transport, int peer) {
 
 static ssize_t tcp_send(struct mux_connection *connection, struct iovec *iov, int count) {
     struct msghdr message = {.msg_iov = iov, .msg_iovlen = (size_t)count};
-    return sendmsg(tcp_connection_of(connection)->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (tcp_mux(connection)->connections > 1)
+        return tcp_stripes_send(tcp_connection_of(connection), iov, count);
+    return sendmsg(tcp_connection_of(connection)->fds[0], &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* Keeps so many bytes of the iovecs; what they lack is left in *bytes. */
+static int clip(struct iovec *iov, int count, size_t *bytes) {
+    int n = 0;
+    for (; n<count && * bytes> 0; n++) {
+        if (iov[n].iov_len > *bytes)
+            iov[n].iov_len = *bytes;
+        *bytes -= iov[n].iov_len;
+    }
+    return n;
+}
+
+/* Whether a read that brought nothing ends the connection. */
+static bool read_failed(struct mux_connection *connection, ssize_t got) {
+    int error = got < 0 ? errno : 0;
+    if (got > 0 || error == EINTR || error == EAGAIN || error == EWOULDBLOCK)
+        return false;
+    mux_break(connection, error, "%s",
+              error == EPROTO ? "head of a chunk is wrong"
+              : error         ? strerror(error)
+                              : "the connection was closed by the other side");
+    return true;
+}
+
+/* With few peers a socket that is read again and again need not be watched. */
+static void count_read(struct tcp_connection *connection) {
+    struct tcp *tcp = tcp_mux(&connection->base);
+    if (connection->watching == TCP_WATCHED && connection->base.in_hot &&
+        tcp->mux.host->nranks - 1 <= TCP_DIRECT_READS && ++connection->reads >= TCP_UNWATCH_READS)
+        (void)tcp_watch(connection, TCP_UNWATCHED);
 }
 
 /* One read: the rest of a payload straight to its target, and behind it whatever else came. All
@@ -118,36 +154,45 @@ static ssize_t tcp_send(struct mux_connection *connection, struct iovec *iov, in
  * socket is empty for now. */
 static bool read_once(struct mux_connection *connection) {
     struct tcp *tcp = tcp_mux(connection);
-    struct iovec iov[MUX_MAX_PIECES + 1];
+    struct tcp_connection *self = tcp_connection_of(connection);
+    bool striped = tcp->connections > 1;
+    struct iovec iov[MUX_MAX_PIECES + 2];
     int n = 0;
     size_t direct = mux_targets(connection, iov, &n);
-    size_t ahead = TCP_READ_BUFFER;
+    size_t ahead = TCP_READ_BUFFER, chunk = SIZE_MAX;
     if (connection->was_large && (direct > 0 || !connection->in_frame))
         ahead = sizeof(struct frame) - connection->npartial;
     iov[n++] = (struct iovec){tcp->read_buffer, ahead};
+    if (striped) {
+        ssize_t left = tcp_stripes_head(self);
+        if (left <= 0) {
+            (void)read_failed(connection, left);
+            return false;
+        }
+        size_t beyond = chunk = (size_t)left;
+        n = clip(iov, n, &beyond);
+        if (beyond == 0 && self->in.head.next == self->in.at)
+            iov[n++] = (struct iovec){&self->ahead, sizeof self->ahead};
+    }
     struct msghdr message = {.msg_iov = iov, .msg_iovlen = (size_t)n};
     ssize_t got;
     do
-        got = recvmsg(tcp_connection_of(connection)->fd, &message, MSG_DONTWAIT);
+        got = recvmsg(self->fds[self->in.at], &message, MSG_DONTWAIT);
     while (got < 0 && errno == EINTR);
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-        return false;
     if (got <= 0) {
-        int error = got < 0 ? errno : 0;
-        mux_break(connection, error, "%s",
-                  error ? strerror(error) : "the connection was closed by the other side");
+        (void)read_failed(connection, got);
         return false;
     }
-    if (tcp_connection_of(connection)->watching == TCP_WATCHED && connection->in_hot &&
-        tcp->mux.host->nranks - 1 <= TCP_DIRECT_READS &&
-        ++tcp_connection_of(connection)->reads >= TCP_UNWATCH_READS)
-        (void)tcp_watch(tcp_connection_of(connection), TCP_UNWATCHED);
+    count_read(self);
+    bool more = striped && tcp_stripes_took(self, (size_t)got);
+    if ((size_t)got > chunk)
+        got = (ssize_t)chunk;
     size_t placed = (size_t)got < direct ? (size_t)got : direct;
     tcp->mux.base.counters.wire_bytes_received += placed;
     mux_placed(connection, placed);
     if ((size_t)got > placed || connection->in_frame)
         mux_input(connection, tcp->read_buffer, (size_t)got - placed);
-    return (size_t)got == direct + ahead;
+    return more || (size_t)got == direct + ahead;
 }
 
 static void tcp_receive(struct mux_connection *connection) {
@@ -178,7 +223,7 @@ static void receive_events(struct mux *mux) {
             mux_timers(mux);
         else if (connection->dial)
             tcp_dial_step(connection);
-        else if (events[i].events & ~(uint32_t)EPOLLOUT)
+        if (connection && events[i].events & ~(uint32_t)EPOLLOUT)
             tcp_receive(&connection->base);
         if (connection && connection->watching == TCP_WATCHED_BOTH &&
             !mux_has_output(&connection->base))
@@ -241,8 +286,9 @@ static bool tcp_trouble(struct transport *transport, int peer, char *text, size_
     struct tcp_info info;
     socklen_t length = sizeof(info);
     memset(&info, 0, sizeof(info));
-    if (connection == NULL || connection->fd < 0 || connection->base.is_broken ||
-        getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0 ||
+    if (connection == NULL || connection->fds[0] < 0 || connection->base.is_broken ||
+        getsockopt(connection->fds[connection->out.at], IPPROTO_TCP, TCP_INFO, &info, &length) !=
+            0 ||
         info.tcpi_unacked == 0 || info.tcpi_backoff < TCP_TROUBLE_BACKOFF)
         return false;
     snprintf(text, size,
@@ -278,6 +324,7 @@ const struct transport_ops transport_tcp = {
     .admit = tcp_admit,
     .gave_up = tcp_gave_up,
     .accept = tcp_accept,
+    .accept_stripe = tcp_accept_stripe,
     .stream_open = mux_stream_open,
     .stream_close = mux_stream_close,
     .reserve = mux_reserve,

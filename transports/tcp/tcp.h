@@ -8,6 +8,10 @@
 #include <stdatomic.h>
 
 #define TCP_EAGER_MOST ((size_t)64 << 10)
+/* Sockets per pair of ranks, at most; and bytes that go on one before the next is chosen. */
+#define TCP_CONNECTIONS_MOST 8
+#define TCP_CHUNK ((size_t)128 << 10)
+#define TCP_CHUNK_MAGIC 0x6b63u /* "ck", little endian */
 #define TCP_READ_BUFFER ((size_t)64 << 10)
 /* Repetitions in a row (0.2, 0.4, 0.8 s, ...) after which a path is called bad. */
 #define TCP_TROUBLE_BACKOFF 2
@@ -30,9 +34,30 @@ enum tcp_state {
  * anyway is taken out of the set, until somebody is about to sleep. */
 enum tcp_watching { TCP_UNWATCHED, TCP_WATCHED, TCP_WATCHED_BOTH /* and when it can be written */ };
 
+/* Before each chunk, where a pair has several sockets. */
+struct tcp_chunk_head {
+    uint32_t length;
+    uint16_t next; /* socket on which the next chunk comes */
+    uint16_t magic;
+};
+_Static_assert(sizeof(struct tcp_chunk_head) == 8, "sent over the wire");
+
+/* The chunk that is being sent, or received. */
+struct tcp_chunk {
+    unsigned at; /* its socket */
+    bool begun;
+    uint32_t left;
+    size_t head_bytes; /* of the head that are through */
+    struct tcp_chunk_head head;
+};
+
 struct tcp_connection {
     struct mux_connection base;
-    int fd; /* -1: none */
+    int fds[TCP_CONNECTIONS_MOST];         /* the first is there while the pipe is open; -1: none */
+    uint32_t events[TCP_CONNECTIONS_MOST]; /* that epoll tells of */
+    struct tcp_chunk in, out;
+    struct tcp_chunk_head ahead; /* read behind the chunk before */
+    unsigned dialing;            /* number of the further socket that we dial; 0: none */
     enum tcp_watching watching;
     unsigned reads; /* that brought something, since it is watched */
     /* connecting */
@@ -48,6 +73,7 @@ struct tcp {
     struct mux mux;
     _Atomic uint8_t *states; /* enum tcp_state, per peer */
     char *read_buffer;
+    unsigned connections; /* sockets per pair */
 };
 
 static inline struct tcp *tcp_of(struct transport *transport) {
@@ -75,7 +101,26 @@ void tcp_dial_drop(struct tcp_connection *connection);
 void tcp_shut(struct mux_connection *connection);
 void tcp_ended(struct mux_connection *connection, bool used);
 void tcp_ready(struct mux_connection *connection);
-/* False: the kernel had no memory for it. */
+int tcp_dial_finish(struct tcp_connection *connection); /* its socket */
+void tcp_dial_watch(struct tcp_connection *connection);
+const struct net_address *tcp_address_at(const struct tcp_connection *connection, int index);
+bool tcp_socket_prepare(struct tcp_connection *connection, int fd);
+/* Tells epoll what to watch: the sockets of the chunks that come next. False: the kernel had no
+ * memory for it. */
 bool tcp_watch(struct tcp_connection *connection, enum tcp_watching watching);
+
+/* -- stripes.c -- */
+/* As sendmsg, in chunks. */
+ssize_t tcp_stripes_send(struct tcp_connection *connection, const struct iovec *iov, int count);
+/* Bytes that are left of the chunk, whose head is read first; as recv if there is none. */
+ssize_t tcp_stripes_head(struct tcp_connection *connection);
+/* So many bytes were read: of the chunk, and behind it into `ahead`. Whether the next one is likely
+ * to be there. */
+bool tcp_stripes_took(struct tcp_connection *connection, size_t bytes);
+/* Closes all sockets. */
+void tcp_stripes_reset(struct tcp_connection *connection);
+void tcp_stripes_dial(struct tcp_connection *connection);
+void tcp_stripes_step(struct tcp_connection *connection);
+void tcp_accept_stripe(struct transport *transport, int peer, int stripe, int socket);
 
 #endif

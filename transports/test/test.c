@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
+#include <unistd.h>
 
 /* A ticket of the engine, on loan to the transport below. */
 struct test_ticket {
@@ -380,6 +381,14 @@ static void test_accept(struct transport *transport, int peer, int socket, const
     below->ops->accept(below, peer, socket, descriptors, ndescriptors);
 }
 
+static void test_accept_stripe(struct transport *transport, int peer, int stripe, int socket) {
+    struct transport *below = below_of(transport);
+    if (below->ops->accept_stripe)
+        below->ops->accept_stripe(below, peer, stripe, socket);
+    else
+        close(socket);
+}
+
 /* -- streams ------------------------------------------------------------------------------- */
 
 static rota_status test_stream_open(struct transport *transport, int peer,
@@ -599,6 +608,7 @@ const struct transport_ops transport_test = {
     .gave_up = test_gave_up,
     .offer = test_offer,
     .accept = test_accept,
+    .accept_stripe = test_accept_stripe,
     .stream_open = test_stream_open,
     .stream_close = test_stream_close,
     .reserve = test_reserve,

@@ -556,3 +556,87 @@ Test(wire, C82_many_descriptors) {
     for (int i = 0; i < 2000 && limit.rlim_cur >= 4096; i++)
         close(files[i]);
 }
+
+/* -- several sockets ----------------------------------------------------------------------- */
+
+static int further; /* the peer's end of the second one */
+
+static void setup_striped(void) {
+    setenv("ROTA_TCP_CONNECTIONS", "2", 1);
+    setup();
+    unsetenv("ROTA_TCP_CONNECTIONS");
+    further = -1;
+}
+
+static void teardown_striped(void) {
+    teardown();
+    if (further >= 0)
+        close(further);
+}
+
+TestSuite(striped, .init = setup_striped, .fini = teardown_striped, .timeout = 30);
+
+static void put_chunk(uint32_t length, uint16_t next, uint16_t magic) {
+    struct tcp_chunk_head head = {.length = length, .next = next, .magic = magic};
+    put(&head, sizeof head);
+}
+
+static void let_in_striped(void) {
+    int sockets[2];
+    let_in();
+    put_chunk(sizeof(struct frame), 0, TCP_CHUNK_MAGIC);
+    put_frame(
+        (struct frame){.type = FRAME_INIT, .credit = 64, .total = mux_of(transport)->slot_charge});
+    turns(2);
+    cr_assert_eq(connected, 1);
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
+    further = sockets[0];
+    transport_tcp.accept_stripe(transport, 0, 1, sockets[1]);
+}
+
+Test(striped, wrong_heads_are_refused) {
+    static const struct tcp_chunk_head wrong[] = {{0, 0, TCP_CHUNK_MAGIC},
+                                                  {TCP_CHUNK + 1, 0, TCP_CHUNK_MAGIC},
+                                                  {8, 2, TCP_CHUNK_MAGIC},
+                                                  {8, 0, TCP_CHUNK_MAGIC + 1}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        connected = failed = 0;
+        let_in_striped();
+        put(&wrong[i], sizeof wrong[i]);
+        expect_failure("head of a chunk is wrong");
+        teardown_striped();
+        setup_striped();
+    }
+}
+
+/* What the second socket brought first is read when its turn comes; a socket that nobody asked for
+ * is closed. */
+Test(striped, order_is_that_of_the_chunks) {
+    struct transport_arrival shown;
+    int sockets[2], first;
+    let_in_striped();
+    struct transport_stream *stream = opened();
+    struct frame frame = data_frame(0, 6, true);
+    frame_seal(&frame);
+    first = wire;
+    wire = further;
+    put_chunk(4, 0, TCP_CHUNK_MAGIC);
+    put("rota", 4);
+    turns(TCP_LOOKS);
+    cr_assert_eq(arrived, 0);
+    wire = first;
+    put_chunk(sizeof frame + 2, 1, TCP_CHUNK_MAGIC);
+    put(&frame, sizeof frame);
+    put("a ", 2);
+    turns(TCP_LOOKS);
+    cr_assert_eq(arrived, 1);
+    cr_assert_eq(transport_tcp.peek(transport, stream, &shown), TRANSPORT_OK);
+    cr_assert_eq(memcmp(shown.pieces[0].data, "a rota", 6), 0);
+    transport_tcp.release(transport, stream, &shown);
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
+    transport_tcp.accept_stripe(transport, 0, 1, sockets[1]);
+    char byte;
+    cr_assert_eq(recv(sockets[0], &byte, 1, MSG_DONTWAIT), 0);
+    close(sockets[0]);
+    cr_assert_eq(failed, 0);
+}
