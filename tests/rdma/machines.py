@@ -91,7 +91,11 @@ def judge(job, touched, survivors):
     for r in survivors:
         if job.event(r, "wrong"):
             raise FAULTS.Failed(f"rank {r}: a wrong result")
-        FAULTS.judge(job, kind, touched, job.event(r, "failed"), r)
+        event = job.event(r, "failed")
+        # An adapter reports its wire before the ranks have lost each other: then both ends of the
+        # connection are named, one on each side.
+        broke = kind == "drops" and "the connection of rank" in event["message"]
+        FAULTS.judge(job, "cuts" if broke else kind, touched, event, r)
         print(f"rank {r}: {job.event(r, 'failed')['message']}")
     if not job.read(time.monotonic() + 3 * SLOW, {"destroyed"}, survivors):
         raise FAULTS.Failed("destroy takes too long")
