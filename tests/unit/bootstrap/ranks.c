@@ -129,6 +129,11 @@ struct rank_result *ranks_run(const struct rank_spec *specs, int count) {
                                        PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pid_t pids[MAX_TEST_RANKS];
     cr_assert(results != MAP_FAILED && count <= MAX_TEST_RANKS);
+#ifdef __SANITIZE_ADDRESS__
+    /* The thread that a unique id starts may be in the sanitizer's allocator, whose lock a child
+     * that is forked now would find taken for ever. It comes to rest. */
+    usleep(50000);
+#endif
     for (int i = 0; i < count; i++) {
         if (specs[i].fork_after_ms > 0)
             usleep((useconds_t)specs[i].fork_after_ms * 1000);
