@@ -6,6 +6,7 @@
 #include "engine/fusion.h"
 
 #include "base/error.h"
+#include "engine/staging.h"
 #include "memory/memory.h"
 #include <sched.h>
 #include <stdlib.h>
@@ -37,8 +38,6 @@ struct fusion *fusion_create(const struct call_args *like, int capacity) {
         return NULL;
     fusion->args = *like;
     fusion->args.count = 0;
-    fusion->element_size = rota_dtype_size(like->dtype);
-    fusion->capacity = capacity;
     return fusion;
 }
 
@@ -47,28 +46,38 @@ void fusion_add(struct fusion *fusion, const struct call_args *part) {
     fusion->args.count += part->count;
 }
 
-static rota_status copy_foreign(const struct memory_kind *kind, void *to, const void *from,
-                                size_t bytes) {
-    struct memory_ticket ticket = {0};
-    enum memory_result result = kind->copy(to, from, bytes, &ticket);
-    /* Partner: the kind's thread, which is done with the ticket once it has set it. */
-    while (result == MEMORY_PENDING &&
-           atomic_load_explicit(&ticket.state, memory_order_acquire) == 0)
+static rota_status copy_foreign(struct job *job, const struct memory_kind *kind, void *to,
+                                const void *from, size_t bytes) {
+    struct staging_ticket ticket = {0};
+    staging_ticket_init(&ticket, job);
+    enum memory_result result = kind->copy(to, from, bytes, &ticket.memory);
+    while (result == MEMORY_PENDING && !staging_ticket_ended(&ticket))
         sched_yield();
     if (result == MEMORY_FAILED ||
-        (result == MEMORY_PENDING && atomic_load_explicit(&ticket.state, memory_order_relaxed) < 0))
+        (result == MEMORY_PENDING &&
+         atomic_load_explicit(&ticket.memory.state, memory_order_acquire) < 0))
         return error_raise(ROTA_ERR_MEMORY, "memory kind %s failed to copy %zu bytes", kind->name,
                            bytes);
     return ROTA_OK;
 }
 
-/* Between `user`, of whatever kind, and a place in the fusion's memory. */
-static rota_status copy(void *to, const void *from, const void *user, size_t bytes) {
-    const struct memory_kind *kind = memory_identify(user, bytes);
-    if (!kind->host_readable)
-        return copy_foreign(kind, to, from, bytes);
-    memcpy(to, from, bytes);
-    return ROTA_OK;
+/* Of the parts' inputs into the fusion's memory, or of its results to them. */
+static rota_status copy_parts(const struct fusion *fusion, struct job *job, bool results) {
+    char *at = fusion->memory;
+    rota_status status = ROTA_OK;
+    for (int i = 0; i < fusion->count && status == ROTA_OK; i++) {
+        const struct call_args *part = &fusion->parts[i];
+        const void *user = results ? part->recv : part->send;
+        void *to = results ? part->recv : at;
+        const void *from = results ? at : part->send;
+        const struct memory_kind *kind = memory_identify(user, bytes_of(part));
+        if (kind->host_readable)
+            memcpy(to, from, bytes_of(part));
+        else
+            status = copy_foreign(job, kind, to, from, bytes_of(part));
+        at += bytes_of(part);
+    }
+    return status;
 }
 
 /* Of how the elements are divided. Never 0, which is the tag of a call by itself. */
@@ -79,32 +88,18 @@ static int division(const struct fusion *fusion) {
     return (int)(hash >> 33 | 1);
 }
 
-rota_status fusion_pack(struct fusion *fusion) {
-    fusion->memory = malloc(fusion->args.count * fusion->element_size);
+rota_status fusion_pack(struct fusion *fusion, struct job *job) {
+    fusion->memory = malloc(bytes_of(&fusion->args));
     if (fusion->memory == NULL)
         return error_raise(ROTA_ERR_MEMORY, "out of memory for %zu elements together",
                            fusion->args.count);
     fusion->args.send = fusion->args.recv = fusion->memory;
     fusion->args.tag = division(fusion);
-    char *at = fusion->memory;
-    rota_status status = ROTA_OK;
-    for (int i = 0; i < fusion->count && status == ROTA_OK; i++) {
-        const struct call_args *part = &fusion->parts[i];
-        status = copy(at, part->send, part->send, bytes_of(part));
-        at += bytes_of(part);
-    }
-    return status;
+    return copy_parts(fusion, job, false);
 }
 
-rota_status fusion_unpack(const struct fusion *fusion) {
-    const char *at = fusion->memory;
-    rota_status status = ROTA_OK;
-    for (int i = 0; i < fusion->count && status == ROTA_OK; i++) {
-        const struct call_args *part = &fusion->parts[i];
-        status = copy(part->recv, at, part->recv, bytes_of(part));
-        at += bytes_of(part);
-    }
-    return status;
+rota_status fusion_unpack(const struct fusion *fusion, struct job *job) {
+    return copy_parts(fusion, job, true);
 }
 
 void fusion_free(struct fusion *fusion) {

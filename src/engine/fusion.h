@@ -6,9 +6,8 @@
 
 struct fusion {
     struct call_args args; /* of the call that stands for the parts: in place in `memory` */
-    size_t element_size;
     void *memory;
-    int count, capacity;
+    int count;
     struct call_args parts[]; /* in order */
 };
 
@@ -24,9 +23,9 @@ struct fusion *fusion_create(const struct call_args *like, int capacity);
 void fusion_add(struct fusion *fusion, const struct call_args *part);
 /* Copies the parts' inputs together and makes `args`. Waits for copies of foreign memory.
  * Errors: ROTA_ERR_MEMORY. */
-rota_status fusion_pack(struct fusion *fusion);
+rota_status fusion_pack(struct fusion *fusion, struct job *job);
 /* Copies the results to the parts. As above. */
-rota_status fusion_unpack(const struct fusion *fusion);
+rota_status fusion_unpack(const struct fusion *fusion, struct job *job);
 void fusion_free(struct fusion *fusion);
 
 #endif

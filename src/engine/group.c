@@ -163,7 +163,8 @@ static void member_done(void *arg, rota_status status) {
     int index = (int)(member - together->members);
     if (status != ROTA_OK)
         fail(together, index, &member->request->record);
-    else if (member->fusion != NULL && fusion_unpack(member->fusion) != ROTA_OK)
+    else if (member->fusion != NULL &&
+             fusion_unpack(member->fusion, together->whole->job) != ROTA_OK)
         fail(together, index, error_record());
     fusion_free(member->fusion);
     request_release(member->request);
@@ -194,7 +195,7 @@ static int count_joining(const struct recorded *first, size_t limit, const struc
 static rota_status fuse(struct recorded *first, struct fusion **fusion) {
     size_t limit = fusion_limit(first->comm);
     const struct recorded *last = NULL;
-    if (limit == 0 || !fusion_takes(first->comm, &first->args, &first->call))
+    if (!fusion_takes(first->comm, &first->args, &first->call))
         return ROTA_OK;
     int count = count_joining(first, limit, &last);
     if (count < 2)
@@ -213,7 +214,7 @@ static rota_status fuse(struct recorded *first, struct fusion **fusion) {
         if (next == last)
             break;
     }
-    rota_status status = fusion_pack(made);
+    rota_status status = fusion_pack(made, first->comm->job);
     if (status == ROTA_OK)
         *fusion = made;
     else
