@@ -5,15 +5,14 @@
  * other half is cleared. The instruction rounds to nearest even in every mode, but takes subnormals
  * for zeros and keeps what a NaN carries; steps that have one of these round as the template does.
  */
-#include "kernels.h"
+#define VECTOR_BYTES 64
+#include "vectors.h"
 
 #if REDUCE_HAVE_X86
 #include <immintrin.h>
 #include <pthread.h>
 
-#define INLINE inline __attribute__((always_inline))
 #define STEP ((size_t)32)
-#define PREFETCH_ELEMENTS 512 /* see vectors.h */
 #define NAN_OR_SUBNORMAL 0xa1
 
 struct floats {
@@ -97,7 +96,8 @@ static INLINE void loop(struct task task, size_t count) {
     size_t i = 0;
     for (; count - i >= STEP; i += STEP) {
         if (task.noperands == 2)
-            __builtin_prefetch((const uint16_t *)task.operands[1] + i + PREFETCH_ELEMENTS);
+            __builtin_prefetch((const char *)((const uint16_t *)task.operands[1] + i) +
+                               PREFETCH_BYTES);
         step(&task, nranks, i, true, STEP);
     }
     if (i < count)
