@@ -372,8 +372,10 @@ void tcp_accept(struct transport *transport, int peer, int socket, const int *de
 }
 
 bool tcp_watch(struct tcp_connection *connection, enum tcp_watching watching) {
-    int epoll_fd = tcp_mux(&connection->base)->mux.epoll_fd;
-    for (unsigned i = 0; i < TCP_CONNECTIONS_MOST; i++) {
+    struct tcp *tcp = tcp_mux(&connection->base);
+    if (connection->fds[0] < 0)
+        return true;
+    for (unsigned i = 0; i < tcp->connections; i++) {
         struct epoll_event event = {.data.ptr = connection};
         if (watching != TCP_UNWATCHED && i == connection->in.at)
             event.events |= EPOLLIN;
@@ -384,12 +386,13 @@ bool tcp_watch(struct tcp_connection *connection, enum tcp_watching watching) {
         int how = connection->events[i] == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
         if (event.events == 0)
             how = EPOLL_CTL_DEL;
-        if (epoll_ctl(epoll_fd, how, connection->fds[i], &event) != 0)
+        if (epoll_ctl(tcp->mux.epoll_fd, how, connection->fds[i], &event) != 0)
             return false;
         connection->events[i] = event.events;
     }
+    if (connection->watching != watching)
+        connection->reads = 0;
     connection->watching = watching;
-    connection->reads = 0;
     return true;
 }
 

@@ -121,10 +121,11 @@ static ssize_t tcp_send(struct mux_connection *connection, struct iovec *iov, in
 /* Keeps so many bytes of the iovecs; what they lack is left in *bytes. */
 static int clip(struct iovec *iov, int count, size_t *bytes) {
     int n = 0;
-    for (; n<count && * bytes> 0; n++) {
+    while (n < count && *bytes != 0) {
         if (iov[n].iov_len > *bytes)
             iov[n].iov_len = *bytes;
         *bytes -= iov[n].iov_len;
+        n++;
     }
     return n;
 }
