@@ -24,7 +24,8 @@ void record_message(rota_comm *comm, const struct call_args *args) {
         return;
     struct record_page *page = page_of(comm, RECORD_PAGE_MESSAGES);
     struct record_entry entry = entry_of_message(page, args);
-    record_end(record_begin_queued(page, &entry), ROTA_OK);
+    bool stamped = record_stamps(page, entry.sequence, args->count * rota_dtype_size(args->dtype));
+    record_end(record_begin_queued(page, &entry, stamped), ROTA_OK);
 }
 
 void record_request(rota_request *request) {
@@ -43,7 +44,7 @@ void record_request(rota_request *request) {
         page = page_of(comm, RECORD_PAGE_MESSAGES);
         entry = entry_of_message(page, args);
     }
-    request->line = record_begin_queued(page, &entry);
+    request->line = record_begin_queued(page, &entry, true);
     request->line_page = page;
 }
 

@@ -488,8 +488,8 @@ uint32_t recorder_algorithm(struct recorder *recorder, const char *name) {
 /* -- lines --------------------------------------------------------------------------------------
  */
 
-struct record_call *record_begin_queued(struct record_page *page,
-                                        const struct record_entry *entry) {
+struct record_call *record_begin_queued(struct record_page *page, const struct record_entry *entry,
+                                        bool stamped) {
     if (page == NULL)
         return NULL;
     uint64_t calls = atomic_load_explicit(&page->calls, memory_order_relaxed);
@@ -498,7 +498,7 @@ struct record_call *record_begin_queued(struct record_page *page,
         struct record_call *line = &page->ring[(calls + i) % RECORD_CALLS];
         if (atomic_load_explicit(&line->sequence, memory_order_relaxed) == 0 ||
             atomic_load_explicit(&line->state, memory_order_relaxed) != RECORD_RUNNING) {
-            record_write(line, entry, true);
+            record_write(line, entry, stamped);
             return line;
         }
     }

@@ -151,8 +151,9 @@ static inline void record_end(struct record_call *line, rota_status status) {
 }
 
 /* For calls of which several run at a time: takes a line whose call has ended, and NULL when there
- * is none; always stamped. */
-struct record_call *record_begin_queued(struct record_page *page, const struct record_entry *entry);
+ * is none. */
+struct record_call *record_begin_queued(struct record_page *page, const struct record_entry *entry,
+                                        bool stamped);
 /* It waits, and in vain for a while already: for which member, -1 when that is not known. The
  * first time is kept as the call's begin unless it has one. NULL is harmless. */
 void record_waiting(struct record_page *page, struct record_call *line, int member);

@@ -60,7 +60,7 @@ static void record(struct recorder *recorder, int rank, int variant) {
     entry = (struct record_entry){.sequence = 1, .count = 8, .dtype = ROTA_UINT8};
     entry.kind = rank == 0 ? ROTA_KIND_SEND : ROTA_KIND_RECV;
     entry.root = (rank + 1) % 3;
-    (void)record_begin_queued(messages, &entry);
+    (void)record_begin_queued(messages, &entry, true);
     rota_error error = ROTA_ERROR_INIT;
     error.status = ROTA_ERR_TIMEOUT;
     snprintf(error.message, sizeof(error.message), "waited for rank 2");

@@ -89,7 +89,7 @@ Test(pages, running_calls_are_not_overwritten) {
     struct record_call *lines[200], call;
     for (uint64_t i = 0; i < 200; i++) {
         struct record_entry entry = folder_entry(i + 1);
-        lines[i] = record_begin_queued(page, &entry);
+        lines[i] = record_begin_queued(page, &entry, true);
         cr_assert_eq(lines[i] != NULL, i < RECORD_CALLS);
     }
     cr_assert(recorder_running(recorder, &call, &head));
@@ -100,7 +100,7 @@ Test(pages, running_calls_are_not_overwritten) {
     cr_assert(recorder_running(recorder, &call, &head));
     cr_assert_eq(call.sequence, 2);
     struct record_entry entry = folder_entry(201);
-    cr_assert_eq(record_begin_queued(page, &entry), lines[0]);
+    cr_assert_eq(record_begin_queued(page, &entry, true), lines[0]);
     recorder_close(recorder, true);
 }
 

@@ -64,7 +64,7 @@ static void *make(void *arg) {
         struct record_page *own =
             recorder_page(recorder, RECORD_PAGE_COLLECTIVES, i, 0, "other", 0, 2, NULL);
         struct record_entry entry = entry_of(1);
-        record_end(record_begin_queued(own, &entry), ROTA_OK);
+        record_end(record_begin_queued(own, &entry, true), ROTA_OK);
         if (i % 50 == 0)
             recorder_failed(recorder, i, 0, &error);
         recorder_page_free(recorder, own);
