@@ -32,7 +32,8 @@ ROTA_API rota_status rota_request_cancel(rota_request *request);
 ROTA_API rota_status rota_request_error(const rota_request *request, rota_error *error);
 
 /* Frees a request. One that has not ended goes on and frees itself when it ends; its buffers must
- * live until then. NULL is harmless. */
+ * live until then. The requests of several small messages that had ended when their calls returned
+ * may be one and the same; each is waited for and freed like any other. NULL is harmless. */
 ROTA_API rota_status rota_request_free(rota_request *request);
 
 #ifdef __cplusplus

@@ -256,14 +256,17 @@ void collective_begin_p2p(rota_request *request) {
     }
 }
 
-/* A blocking message without a request, where that is possible. */
+/* A message without a request of its own, where that is possible. */
 static bool message_at_once(rota_comm *comm, const struct call_args *args, const rota_call *call,
                             bool *announced) {
     const void *buffer = args->kind == ROTA_KIND_SEND ? args->send : args->recv;
-    if ((call != NULL && call->request != NULL) || !memory_identify(buffer, 1)->host_readable)
+    bool waits = call == NULL || call->request == NULL;
+    if ((!waits && call->done != NULL) || !memory_identify(buffer, 1)->host_readable)
         return false;
-    if (!p2p_at_once(comm, args, announced))
+    if (!p2p_at_once(comm, args, waits, announced))
         return false;
+    if (!waits)
+        *call->request = request_of_past(args->kind);
     comm->job->operations++;
     record_message(comm, args);
     return true;
@@ -280,6 +283,8 @@ rota_status collective_p2p(rota_comm *comm, const struct call_args *args, const 
             job_run_callbacks(job);
         return ROTA_OK;
     }
+    if (status == ROTA_OK)
+        status = comm_usable(comm); /* progress may have found a failure */
     rota_request *request = status == ROTA_OK ? request_create(comm, args, call) : NULL;
     if (request == NULL) {
         domain_leave(&job->domain);

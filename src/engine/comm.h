@@ -62,8 +62,6 @@ struct rota_request {
     struct p2p_state p2p;
     _Atomic bool done;
     rota_status status;
-    rota_error record;
-    char label[32];
     rota_done_fn done_fn;
     void *done_arg;
     bool background; /* counted in job->background */
@@ -73,6 +71,8 @@ struct rota_request {
     TAILQ_ENTRY(rota_request) queue_entry;
     TAILQ_ENTRY(rota_request) poll_entry; /* job->polled or job->callbacks */
     LIST_ENTRY(rota_request) comm_entry;  /* comm->requests */
+    char label[32];
+    rota_error record; /* last: one that is used again has it empty already */
 };
 
 #define COMM_MAX_ALGORITHMS 32
@@ -221,6 +221,8 @@ rota_status comm_keep_error(rota_comm *comm, rota_status status);
 /* NULL and an error raised when it cannot be made. */
 rota_request *request_create(rota_comm *comm, const struct call_args *args, const rota_call *call);
 void requests_free_spare(struct job *job);
+/* What stands for every send, or receive, that had ended when its call returned. */
+rota_request *request_of_past(rota_kind kind);
 /* Its caller goes away: unless it has ended, the progress thread goes on with it. */
 void request_leave(rota_request *request);
 /* The work is done or has failed (status, and the thread's error record): copies results back

@@ -121,10 +121,8 @@ void domain_leave(struct domain *domain) {
 }
 
 void domain_wake(struct domain *domain) {
-    /* Partner: the armed count raised in domain_sleep before it looks at `ready`. */
-    atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load_explicit(&domain->bell.line->armed, memory_order_relaxed) != 0)
-        doorbell_write(domain->bell.event_fd);
+    /* Partner: doorbell_arm in domain_sleep, before it looks at `ready`. */
+    doorbell_ring(domain->bell.line, domain->bell.event_fd);
 }
 
 /* Arms, looks once more, sleeps. */

@@ -39,10 +39,10 @@ void p2p_table_destroy(struct p2p_table *table);
 size_t p2p_memory(const struct p2p_table *table);
 /* Starts a send or receive; it may end at once. */
 void p2p_start(rota_request *request);
-/* A blocking call of host memory as far as it needs no request: a small message that is sent at
- * once, or comes within the polls that a wait would begin with. False: the caller makes a request,
- * and tells it *announced, whether the receive's message has been announced already. */
-bool p2p_at_once(rota_comm *comm, const struct call_args *args, bool *announced);
+/* A call of host memory as far as it needs no request of its own: a small message that is sent at
+ * once, or is there; a caller that `waits` polls for it as its wait would begin. False: the caller
+ * makes a request, and tells it *announced, whether the receive's message was announced already. */
+bool p2p_at_once(rota_comm *comm, const struct call_args *args, bool waits, bool *announced);
 /* Takes a receive back whose message has not begun to come; false where it has. The caller ends it,
  * and then calls p2p_go_on with the table and the request's lane. */
 bool p2p_withdraw(rota_request *request);

@@ -10,6 +10,7 @@
 #include "engine/record_calls.h"
 #include "engine/staging.h"
 #include "engine/strict.h"
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +54,7 @@ static rota_request *obtain(struct job *job) {
         return calloc(1, sizeof(*request));
     LIST_REMOVE(request, comm_entry);
     job->nspare--;
-    memset(request, 0, sizeof(*request));
+    memset(request, 0, offsetof(rota_request, record));
     return request;
 }
 
@@ -63,6 +64,8 @@ static void dispose(struct job *job, rota_request *request) {
         free(request);
         return;
     }
+    if (request->status != ROTA_OK)
+        memset(&request->record, 0, sizeof(request->record));
     job->nspare++;
     LIST_INSERT_HEAD(&job->spare, request, comm_entry);
 }
@@ -73,6 +76,19 @@ void requests_free_spare(struct job *job) {
         LIST_REMOVE(request, comm_entry);
         free(request);
     }
+}
+
+/* Nobody writes to these, so they may be freed, and freed again, at any time and by any thread. */
+rota_request *request_of_past(rota_kind kind) {
+    static rota_request send = {.args.kind = ROTA_KIND_SEND,
+                                .stage = REQUEST_ENDED,
+                                .done = true,
+                                .record = {.size = sizeof(rota_error), .peer = -1}};
+    static rota_request recv = {.args.kind = ROTA_KIND_RECV,
+                                .stage = REQUEST_ENDED,
+                                .done = true,
+                                .record = {.size = sizeof(rota_error), .peer = -1}};
+    return kind == ROTA_KIND_SEND ? &send : &recv;
 }
 
 rota_request *request_create(rota_comm *comm, const struct call_args *args, const rota_call *call) {
@@ -391,7 +407,7 @@ rota_status request_cancel(rota_request *request) {
                            "rota_comm_abort ends all operations of a communicator",
                            rota_kind_name(request->args.kind));
     struct job *job = request->job;
-    if (job->forked)
+    if (job == NULL || job->forked)
         return ROTA_OK;
     domain_enter(&job->domain);
     /* What has come counts; and who posts and cancels over and over gets on. */
@@ -418,7 +434,7 @@ void request_release(rota_request *request) {
         return;
     }
     struct job *job = request->job;
-    if (job->forked)
+    if (job == NULL || job->forked)
         return;
     domain_enter(&job->domain);
     bool last = false;

@@ -263,6 +263,52 @@ static void any_source_keeps_order(void) {
     all_ways(4, 20000, any_source_body, NULL);
 }
 
+/* Small messages that have ended when their call returns: everything that may be done with a
+ * request may be done with theirs. */
+static void at_once_body(const struct rank *rank) {
+    enum { MESSAGES = 100 };
+    rota_comm *comm = rank->comm;
+    int other = 1 - rank->rank, ended = -1;
+    int32_t value = 0;
+    rota_recv_info info = ROTA_RECV_INFO_INIT;
+    for (int m = 0; m < MESSAGES; m++) {
+        int32_t out = 1000 * rank->rank + m;
+        rota_request *requests[2] = {send_later(comm, &out, 1, other, 9), NULL};
+        CHECK_STATUS(rota_request_cancel(requests[0]), ROTA_ERR_UNSUPPORTED);
+        CHECK_OK(rota_barrier(comm, NULL)); /* the other's message is here */
+        requests[1] = recv_later(comm, &value, 1, other, 9, &info);
+        if (m % 3 == 0) {
+            CHECK_OK(rota_request_wait_all(requests, 2, 0));
+        } else if (m % 3 == 1) {
+            CHECK_OK(rota_request_wait_any(requests, 2, 0, &ended));
+            CHECK(ended == 0 || ended == 1, "request %d", ended);
+        }
+        for (int i = 0; i < 2; i++)
+            CHECK_OK(rota_request_wait(requests[i], 0));
+        bool done = false;
+        rota_error error = ROTA_ERROR_INIT;
+        CHECK_OK(rota_request_test(requests[1], &done));
+        CHECK(done, "message %d", m);
+        CHECK_OK(rota_request_error(requests[1], &error));
+        CHECK(error.status == ROTA_OK, "%s", error.message);
+        CHECK_OK(rota_request_cancel(requests[1])); /* too late, so nothing */
+        CHECK(value == 1000 * other + m && info.source == other && info.tag == 9 && info.count == 1,
+              "message %d: %d from %d, tag %d, count %zu", m, value, info.source, info.tag,
+              info.count);
+        for (int i = 0; i < 2; i++)
+            CHECK_OK(rota_request_free(requests[i]));
+        /* The same information is filled in again and again. */
+        rota_request *answer = send_later(comm, &out, 1, other, 10);
+        CHECK_OK(rota_recv(&value, 1, ROTA_INT32, other, 10, comm, &info, NULL));
+        CHECK(info.size == sizeof(info) && info.tag == 10, "size %zu", info.size);
+        end(answer, ROTA_OK);
+    }
+}
+
+static void messages_end_at_once(void) {
+    all_ways(2, 20000, at_once_body, NULL);
+}
+
 /* -- C19, C24, C25, C26, C29: shapes and places ------------------------------------------------ */
 
 /* Every collective without elements, with and without buffers, then with five. */
@@ -422,6 +468,7 @@ int main(int argc, char **argv) {
         {"C43_slow_receiver", C43_slow_receiver},
         {"tags_are_independent", tags_are_independent},
         {"any_source_keeps_order", any_source_keeps_order},
+        {"messages_end_at_once", messages_end_at_once},
         {NULL, NULL}};
     return cases_main(cases, argc, argv);
 }
