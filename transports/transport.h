@@ -200,6 +200,11 @@ struct transport_ops {
                                      struct transport_slot *slot);
     void (*commit)(struct transport *transport, struct transport_stream *stream,
                    struct transport_slot *slot);
+    /* The first `bytes` bytes of a reserved slot are written: the receiver may read them before the
+     * message is committed, so that it copies while the sender copies. The caller goes on to commit
+     * without leaving the domain. NULL: messages travel whole. */
+    void (*publish)(struct transport *transport, struct transport_stream *stream,
+                    struct transport_slot *slot, size_t bytes);
     /* Sends from the caller's memory; ticket->done when it may be overwritten. Queues behind
      * earlier messages of the stream when there is no credit; never AGAIN. npieces <= 64; the
      * array is copied. */
@@ -225,7 +230,9 @@ struct transport_ops {
     bool (*withdraw)(struct transport *transport, struct transport_stream *stream,
                      struct transport_ticket *ticket);
     /* The oldest message not yet released, once it is whole; AGAIN when there is none. It may be
-     * shown before it was announced: that is how a receive from any source finds its sender. */
+     * shown before it was announced: that is how a receive from any source finds its sender. Of a
+     * message that its sender publishes as it writes, pieces[0] is what there is of the payload;
+     * `arrived` is called when there is more, and it is released when it was shown whole. */
     enum transport_result (*peek)(struct transport *transport, struct transport_stream *stream,
                                   struct transport_arrival *arrival);
     void (*release)(struct transport *transport, struct transport_stream *stream,

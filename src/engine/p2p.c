@@ -21,6 +21,8 @@
  * flush. */
 #define P2P_STRING_BYTES ((size_t)128 * 1024)
 #define P2P_STREAM_BYTES ((size_t)8 * 1024 * 1024)
+/* What is copied into a slot before the receiver is told of it. */
+#define P2P_PART_BYTES 16384
 /* Polls of a receive that does not wait: one looks, one after progress. */
 #define P2P_LOOKS 2
 
@@ -197,8 +199,14 @@ static enum transport_result send_slice(struct p2p_lane *lane, rota_request *req
         transport->ops->reserve(transport, lane->link.stream, &header, &slot);
     if (result != TRANSPORT_OK)
         return result;
-    if (length > 0)
-        reduce_publish(lane->comm->isa, slot.data, data, length);
+    size_t done = 0;
+    for (; transport->ops->publish != NULL && length - done > P2P_PART_BYTES;
+         done += P2P_PART_BYTES) {
+        reduce_publish(lane->comm->isa, (char *)slot.data + done, data + done, P2P_PART_BYTES);
+        transport->ops->publish(transport, lane->link.stream, &slot, done + P2P_PART_BYTES);
+    }
+    if (length > done)
+        reduce_publish(lane->comm->isa, (char *)slot.data + done, data + done, length - done);
     transport->ops->commit(transport, lane->link.stream, &slot);
     link_note_sent(&lane->link, length);
     p2p->announced += length;
@@ -351,15 +359,24 @@ static bool recv_peeked(struct p2p_lane *lane, rota_request *request) {
     if (result != TRANSPORT_OK)
         return false;
     struct transport_header header = arrival.header;
-    size_t at = request->p2p.finished;
-    copy_fn *copy = copy_of(request->p2p.total);
+    struct p2p_state *p2p = &request->p2p;
+    copy_fn *copy = copy_of(p2p->begun ? p2p->total : (size_t)header.total);
+    size_t at = p2p->finished, skip = p2p->taken; /* of the first piece: was copied before */
     for (int i = 0; i < 2; i++) {
-        size_t room = at < request->p2p.bytes ? request->p2p.bytes - at : 0;
-        size_t part = arrival.pieces[i].length < room ? arrival.pieces[i].length : room;
+        size_t length = arrival.pieces[i].length - skip;
+        at += skip;
+        size_t room = at < p2p->bytes ? p2p->bytes - at : 0;
+        size_t part = length < room ? length : room;
         if (part > 0)
-            copy(lane->comm->isa, buffer_of(request) + at, arrival.pieces[i].data, part);
-        at += arrival.pieces[i].length;
+            copy(lane->comm->isa, buffer_of(request) + at,
+                 (const char *)arrival.pieces[i].data + skip, part);
+        at += length;
+        skip = 0;
     }
+    p2p->taken = at - p2p->finished;
+    if (p2p->taken < header.length)
+        return false; /* its sender still writes */
+    p2p->taken = 0;
     transport->ops->release(transport, lane->link.stream, &arrival);
     recv_slice(lane, request, &header);
     return atomic_load_explicit(&lane->comm->status, memory_order_relaxed) == ROTA_OK;
@@ -546,7 +563,7 @@ static bool take_back(struct p2p_lane *lane, rota_request *request) {
 
 bool p2p_withdraw(rota_request *request) {
     struct p2p_state *p2p = &request->p2p;
-    if (!request->queued || p2p->begun)
+    if (!request->queued || p2p->begun || p2p->taken > 0)
         return false;
     if (p2p->lane == NULL) {
         TAILQ_REMOVE(&request->comm->p2p->unmatched, request, queue_entry);

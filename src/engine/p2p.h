@@ -27,6 +27,7 @@ struct p2p_state {
     size_t total;          /* of the message; a receive learns it from the first slice */
     size_t announced;      /* bytes handed to the transport, or announced to it */
     size_t finished;       /* bytes that have left, or have come */
+    size_t taken;          /* bytes copied of the slice that comes */
     bool begun;            /* the first slice was handed over, or has come */
     bool first_announced;
     int pending; /* posts under way */

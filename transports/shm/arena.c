@@ -36,6 +36,8 @@ static size_t lay_out(struct shm_identity *identity, int nranks) {
     at += (size_t)SHM_SMALL_SLOTS * SHM_SMALL_BYTES;
     identity->large_slots = at;
     at += (size_t)SHM_LARGE_SLOTS * SHM_LARGE_BYTES;
+    identity->filled = at;
+    at += round_up(SHM_LARGE_SLOTS * sizeof(struct shm_filled), SHM_PAGE);
     return at;
 }
 
@@ -147,7 +149,8 @@ static const char *check_head(const struct shm_map *map, const struct net_identi
     if (!shm_map_at(map, peer->directory, (size_t)nranks * sizeof(uint64_t)) ||
         !shm_map_at(map, peer->group_table, peer->groups * sizeof(struct shm_group_entry)) ||
         !shm_map_at(map, peer->small_slots, (size_t)SHM_SMALL_SLOTS * SHM_SMALL_BYTES) ||
-        !shm_map_at(map, peer->large_slots, (size_t)SHM_LARGE_SLOTS * SHM_LARGE_BYTES))
+        !shm_map_at(map, peer->large_slots, (size_t)SHM_LARGE_SLOTS * SHM_LARGE_BYTES) ||
+        !shm_map_at(map, peer->filled, SHM_LARGE_SLOTS * sizeof(struct shm_filled)))
         return "the head of the peer's arena points outside";
     return NULL;
 }

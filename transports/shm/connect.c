@@ -148,6 +148,8 @@ static bool pair_find(struct shm *shm, struct shm_peer *peer) {
     peer->in = offset ? shm_map_at(&peer->map, offset, sizeof(struct shm_pair)) : NULL;
     peer->small_slots = peer->map.base + identity->small_slots;
     peer->large_slots = peer->map.base + identity->large_slots;
+    peer->filled = shm_map_at(&peer->map, identity->filled,
+                              SHM_LARGE_SLOTS * sizeof(struct shm_filled)); /* checked before */
     return peer->in != NULL;
 }
 

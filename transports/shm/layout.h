@@ -6,8 +6,8 @@
  * 128 bytes apart, because processors fetch them in pairs.
  *
  * An arena holds, in this order: the head; the directory, from rank to its pair block; the table of
- * native groups; the two slot pools; and the heap, from which pair blocks and group areas come.
- * Pages that were never touched cost nothing. */
+ * native groups; the two slot pools; how far large slots are filled; and the heap, from which pair
+ * blocks and group areas come. Pages that were never touched cost nothing. */
 #ifndef TRANSPORTS_SHM_LAYOUT_H
 #define TRANSPORTS_SHM_LAYOUT_H
 
@@ -15,7 +15,7 @@
 #include "transports/transport.h"
 
 #define SHM_MAGIC 0x306d687361746f72ull /* "rotashm0", little endian */
-#define SHM_VERSION 2
+#define SHM_VERSION 3
 #define SHM_LINE 128
 #define SHM_PAGE 4096
 
@@ -49,8 +49,9 @@ struct shm_identity {
     uint64_t group_table;
     uint64_t small_slots;
     uint64_t large_slots;
+    uint64_t filled;     /* a struct shm_filled for each large slot */
     uint64_t heap_bytes; /* of the rank's heap for users' buffers, a file of its own; 0: none */
-    uint8_t unused[32];
+    uint8_t unused[24];
 };
 _Static_assert(sizeof(struct shm_identity) == SHM_LINE, "one line");
 
@@ -91,6 +92,14 @@ struct shm_entry {
     } body;
 };
 _Static_assert(sizeof(struct shm_entry) == SHM_LINE, "one line");
+
+/* How many bytes of the payload stand in a large slot. Raised while the sender copies (release), so
+ * that the reader copies at the same time. */
+struct shm_filled {
+    _Atomic uint64_t bytes;
+    uint8_t unused[120];
+};
+_Static_assert(sizeof(struct shm_filled) == SHM_LINE, "one line");
 
 /* What one rank writes for one other. */
 struct shm_pair {

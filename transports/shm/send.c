@@ -319,7 +319,7 @@ enum transport_result shm_reserve(struct transport *transport, struct transport_
     outgoing->key = stream->id.key;
     outgoing->header = *header;
     outgoing->slot = taken;
-    outgoing->committed = false;
+    outgoing->committed = outgoing->shown = false;
     *stream->reserved_tail = outgoing;
     stream->reserved_tail = &outgoing->next;
     stream->sent++;
@@ -328,6 +328,13 @@ enum transport_result shm_reserve(struct transport *transport, struct transport_
     slot->length = length;
     slot->handle = outgoing;
     return TRANSPORT_OK;
+}
+
+static void slot_filled(struct shm *shm, const struct shm_outgoing *outgoing, size_t bytes) {
+    struct shm_filled *filled = shm_arena_at(&shm->arena, shm->arena.head->identity.filled);
+    if (outgoing->slot >= SHM_SMALL_SLOTS) /* Release: partner is the load in arrived_bytes. */
+        atomic_store_explicit(&filled[outgoing->slot - SHM_SMALL_SLOTS].bytes, bytes,
+                              memory_order_release);
 }
 
 /* Writes one message into the queue; false when that is full. */
@@ -371,6 +378,21 @@ int shm_peer_pump(struct shm *shm, struct shm_peer *peer) {
     return (int)(peer->published - before);
 }
 
+void shm_publish(struct transport *transport, struct transport_stream *stream,
+                 struct transport_slot *slot, size_t bytes) {
+    struct shm *shm = shm_of(transport);
+    struct shm_peer *peer = stream->peer;
+    struct shm_outgoing *outgoing = slot->handle;
+    bool next = stream->reserved == outgoing && !peer->ready && !peer->failed;
+    if (outgoing->slot < SHM_SMALL_SLOTS || (!outgoing->shown && !next))
+        return;
+    slot_filled(shm, outgoing, bytes);
+    if (outgoing->shown || !message_write(shm, peer, outgoing))
+        return;
+    outgoing->shown = true;
+    ring(peer);
+}
+
 void shm_commit(struct transport *transport, struct transport_stream *stream,
                 struct transport_slot *slot) {
     struct shm *shm = shm_of(transport);
@@ -384,6 +406,12 @@ void shm_commit(struct transport *transport, struct transport_stream *stream,
         if (!stream->reserved)
             stream->reserved_tail = &stream->reserved;
         outgoing->next = NULL;
+        slot_filled(shm, outgoing, (size_t)outgoing->header.length);
+        if (outgoing->shown) {
+            outgoing_put(shm, outgoing);
+            wrote = true; /* the reader may sleep for the rest */
+            continue;
+        }
         if (peer->failed) {
             slot_free(shm, outgoing->slot);
             outgoing_put(shm, outgoing);

@@ -130,6 +130,8 @@ static int shm_progress(struct transport *transport, int budget) {
                 events += shm_peer_pump(shm, peer);
         }
     } while (events != before && events < budget);
+    if (shm->partial)
+        events += shm_wake_partial(shm);
     if (shm->waiting && shm_harvest(shm)) {
         shm_wake_waiting(shm);
         events++;
@@ -142,7 +144,7 @@ static bool shm_arm(struct transport *transport) {
     for (int i = 0; i < shm->nconnected; i++)
         if (shm_peer_has_entry(shm->connected[i]))
             return false;
-    return !shm_room_came(shm);
+    return !shm_room_came(shm) && !shm_part_came(shm);
 }
 
 static void shm_disarm(struct transport *transport) {
@@ -204,6 +206,7 @@ const struct transport_ops transport_shm = {
     .stream_open = shm_stream_open,
     .stream_close = shm_stream_close,
     .reserve = shm_reserve,
+    .publish = shm_publish,
     .commit = shm_commit,
     .post_send = shm_post_send,
     .expect = shm_expect,

@@ -41,6 +41,7 @@ struct shm_outgoing {
     struct transport_header header;
     int32_t slot; /* -1: payload in data */
     bool committed;
+    bool shown; /* its entry is written, while its slot is filled */
     uint8_t data[SHM_INLINE_BYTES];
 };
 
@@ -76,6 +77,7 @@ struct shm_peer {
     struct shm_pair *out;      /* in this rank's arena */
     const struct shm_pair *in; /* in the peer's */
     const uint8_t *small_slots, *large_slots;
+    const struct shm_filled *filled;
     uint64_t published;     /* entries written to out->fifo */
     uint64_t consumed_seen; /* last seen of in->ack.consumed */
     uint64_t read;          /* entries read of in->fifo */
@@ -106,6 +108,9 @@ struct transport_stream {
     bool request_known; /* that message has not arrived yet; its header is `request` */
     uint64_t request_number;
     struct transport_header request;
+    /* Its oldest message was shown by peek as far as it had come: in shm->partial. */
+    uint64_t part_seen;
+    struct transport_stream *partial_next, **partial_back; /* partial_back NULL: not in the list */
     /* Sending. */
     struct shm_outgoing *reserved, **reserved_tail;
     uint64_t sent;  /* reserved */
@@ -153,6 +158,7 @@ struct shm {
     struct shm_slot slots[SHM_SLOTS];
     struct transport_stream *streams; /* by id */
     struct transport_stream *waiting; /* reserve said AGAIN */
+    struct transport_stream *partial; /* peek showed a part of a message */
     struct shm_grave *graves, *grave_ring;
     unsigned grave_next;
     struct shm_message *spare_messages; /* free nodes of both kinds, kept for the next ones */
@@ -200,6 +206,9 @@ void shm_release(struct transport *transport, struct transport_stream *stream,
                  struct transport_arrival *arrival);
 bool shm_pending(struct transport *transport, struct transport_stream *stream,
                  struct transport_header *header);
+/* Whether more has come of a message that was shown in part; and tells the owners of those. */
+bool shm_part_came(const struct shm *shm);
+int shm_wake_partial(struct shm *shm);
 /* Reads at most `budget` entries of a peer's queue; returns their number. */
 int shm_peer_read(struct shm *shm, struct shm_peer *peer, int budget);
 bool shm_peer_has_entry(const struct shm_peer *peer);
@@ -209,6 +218,8 @@ void shm_streams_free(struct shm *shm);
 enum transport_result shm_reserve(struct transport *transport, struct transport_stream *stream,
                                   const struct transport_header *header,
                                   struct transport_slot *slot);
+void shm_publish(struct transport *transport, struct transport_stream *stream,
+                 struct transport_slot *slot, size_t bytes);
 void shm_commit(struct transport *transport, struct transport_stream *stream,
                 struct transport_slot *slot);
 /* Notes that a grant or request of the stream is due, and sends it if there is room. */

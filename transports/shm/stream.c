@@ -134,6 +134,74 @@ static struct shm_message *message_pop(struct transport_stream *stream) {
     return message;
 }
 
+/* -- messages shown in part -------------------------------------------------------------------- */
+
+/* Bytes that are there of the oldest message. They never become less, whatever its sender writes.
+ */
+static size_t arrived_bytes(const struct transport_stream *stream) {
+    const struct shm_message *message = stream->head;
+    size_t length = (size_t)message->header.length;
+    if (message->slot < SHM_SMALL_SLOTS)
+        return length;
+    const struct shm_filled *filled = &stream->peer->filled[message->slot - SHM_SMALL_SLOTS];
+    /* Acquire: partner is the release store in slot_filled. */
+    uint64_t bytes = atomic_load_explicit(&filled->bytes, memory_order_acquire);
+    bytes = bytes > stream->part_seen ? bytes : stream->part_seen;
+    return bytes < length ? (size_t)bytes : length;
+}
+
+static void partial_add(struct shm *shm, struct transport_stream *stream, uint64_t seen) {
+    stream->part_seen = seen;
+    if (stream->partial_back)
+        return;
+    stream->partial_next = shm->partial;
+    stream->partial_back = &shm->partial;
+    if (shm->partial)
+        shm->partial->partial_back = &stream->partial_next;
+    shm->partial = stream;
+}
+
+static void partial_remove(struct transport_stream *stream) {
+    if (!stream->partial_back)
+        return;
+    *stream->partial_back = stream->partial_next;
+    if (stream->partial_next)
+        stream->partial_next->partial_back = stream->partial_back;
+    stream->partial_back = NULL;
+    stream->partial_next = NULL;
+}
+
+static bool part_came(const struct transport_stream *stream) {
+    return stream->peer->failed || arrived_bytes(stream) > (size_t)stream->part_seen;
+}
+
+bool shm_part_came(const struct shm *shm) {
+    for (const struct transport_stream *s = shm->partial; s; s = s->partial_next)
+        if (part_came(s))
+            return true;
+    return false;
+}
+
+int shm_wake_partial(struct shm *shm) {
+    /* A call-back may put its stream back, or close any stream: go on with a list of its own. */
+    struct transport_stream *list = shm->partial;
+    int events = 0;
+    shm->partial = NULL;
+    if (list)
+        list->partial_back = &list;
+    while (list) {
+        struct transport_stream *stream = list;
+        partial_remove(stream);
+        if (!part_came(stream)) {
+            partial_add(shm, stream, stream->part_seen);
+            continue;
+        }
+        events++;
+        shm->host->arrived(stream->owner);
+    }
+    return events;
+}
+
 void shm_stream_close(struct transport *transport, struct transport_stream *stream) {
     struct shm *shm = shm_of(transport);
     struct shm_peer *peer = stream->peer;
@@ -145,6 +213,7 @@ void shm_stream_close(struct transport *transport, struct transport_stream *stre
     }
     if (any)
         ring_for_room(peer);
+    partial_remove(stream);
     shm_stream_stop_sending(shm, stream);
     if (peer->last == stream)
         peer->last = NULL;
@@ -200,21 +269,23 @@ void shm_expect(struct transport *transport, struct transport_stream *stream, si
 
 enum transport_result shm_peek(struct transport *transport, struct transport_stream *stream,
                                struct transport_arrival *arrival) {
-    (void)transport;
-    struct shm_message *message = stream->head;
-    if (!message)
-        return stream->peer->failed ? TRANSPORT_FAILED : TRANSPORT_AGAIN;
     const struct shm_peer *peer = stream->peer;
+    struct shm_message *message = stream->head;
+    size_t bytes = message ? arrived_bytes(stream) : 0;
+    if (!message || (bytes < message->header.length && peer->failed))
+        return peer->failed ? TRANSPORT_FAILED : TRANSPORT_AGAIN;
+    if (bytes < message->header.length)
+        partial_add(shm_of(transport), stream, bytes);
     const void *data = message->data;
     if (message->slot >= SHM_SMALL_SLOTS)
         data = peer->large_slots + (size_t)(message->slot - SHM_SMALL_SLOTS) * SHM_LARGE_BYTES;
     else if (message->slot >= 0)
         data = peer->small_slots + (size_t)message->slot * SHM_SMALL_BYTES;
-    *arrival = (struct transport_arrival){
-        .header = message->header,
-        .pieces = {{.data = (void *)(uintptr_t)data, .length = (size_t)message->header.length}},
-        .kind = &memory_host,
-        .handle = message};
+    *arrival =
+        (struct transport_arrival){.header = message->header,
+                                   .pieces = {{.data = (void *)(uintptr_t)data, .length = bytes}},
+                                   .kind = &memory_host,
+                                   .handle = message};
     return TRANSPORT_OK;
 }
 
@@ -225,12 +296,16 @@ void shm_release(struct transport *transport, struct transport_stream *stream,
     struct shm_message *message = message_pop(stream);
     message_release(shm, stream->peer, message->slot);
     message_put(shm, message);
+    partial_remove(stream);
+    stream->part_seen = 0;
     ring_for_room(stream->peer);
 }
 
 bool shm_pending(struct transport *transport, struct transport_stream *stream,
                  struct transport_header *header) {
     (void)transport;
+    if (stream->head && stream->peer->failed && arrived_bytes(stream) < stream->head->header.length)
+        return false;
     if (stream->head)
         *header = stream->head->header;
     else if (stream->request_known && stream->request_number == stream->arrived &&

@@ -322,6 +322,114 @@ Test(shm_streams, closed_streams_give_slots_back) {
     cluster_close(&p.cluster);
 }
 
+static size_t shown(struct transport *transport, struct transport_stream *s) {
+    struct transport_arrival arrival;
+    if (ops->peek(transport, s, &arrival) != TRANSPORT_OK)
+        return 0;
+    for (size_t i = 0; i < arrival.pieces[0].length; i++)
+        cr_assert_eq(((const uint8_t *)arrival.pieces[0].data)[i], pattern(1, i));
+    return arrival.pieces[0].length;
+}
+
+/* Reserves a message of 50,000 bytes, number 1, and publishes `bytes` of it. */
+static void publish(struct pair *p, struct transport_stream *a, struct transport_stream *b,
+                    struct transport_slot *slot, size_t bytes) {
+    struct transport_header header = {.sequence = 1, .length = 50000, .fingerprint = 5};
+    ops->expect(p->b, b, 50000);
+    ops->progress(p->a, 100);
+    cr_assert_eq(ops->reserve(p->a, a, &header, slot), TRANSPORT_OK);
+    for (size_t i = 0; i < 50000; i++)
+        ((uint8_t *)slot->data)[i] = pattern(1, i);
+    ops->publish(p->a, a, slot, bytes);
+    ops->progress(p->b, 100);
+}
+
+Test(shm_streams, a_message_is_shown_as_it_is_published) {
+    struct pair p;
+    pair_open(&p);
+    struct cluster_owner oa = {0}, ob = {0};
+    struct transport_stream *a = stream(p.a, 1, 0, &oa), *b = stream(p.b, 0, 0, &ob);
+    for (int round = 1; round <= 300; round++) { /* more than there are slots */
+        struct transport_slot slot;
+        ob.arrived = 0;
+        publish(&p, a, b, &slot, 20000);
+        cr_assert_eq(ob.arrived, 1);
+        cr_assert_eq(shown(p.b, b), 20000);
+        cr_assert(ops->arm(p.b));
+        ops->progress(p.b, 100);
+        cr_assert_eq(ob.arrived, 1, "nothing more has come");
+        ops->publish(p.a, a, &slot, 30000);
+        cr_assert_not(ops->arm(p.b));
+        ops->progress(p.b, 100);
+        cr_assert_eq(ob.arrived, 2);
+        cr_assert_eq(shown(p.b, b), 30000);
+        ops->publish(p.a, a, &slot, 10); /* a count that falls is none */
+        cr_assert_eq(shown(p.b, b), 30000);
+        ops->commit(p.a, a, &slot);
+        ops->progress(p.b, 100);
+        cr_assert_eq(ob.arrived, 3);
+        cr_assert(get(p.b, b, 1, 50000));
+        cr_assert_eq(ops->progress(p.b, 100), 0);
+        cr_assert_eq(put(p.a, a, 2, 100), TRANSPORT_OK);
+        ops->progress(p.b, 100);
+        cr_assert(get(p.b, b, 2, 100));
+        ops->expect(p.b, b, 100);
+    }
+    cr_assert_eq(p.a->counters.messages_sent, 600);
+    cluster_close(&p.cluster);
+}
+
+/* One that waits behind another is published when it is committed, in its turn. */
+Test(shm_streams, only_the_next_message_is_published) {
+    struct pair p;
+    pair_open(&p);
+    struct cluster_owner oa = {0}, ob = {0};
+    struct transport_stream *a = stream(p.a, 1, 0, &oa), *b = stream(p.b, 0, 0, &ob);
+    struct transport_header header = {.sequence = 0, .length = 8, .fingerprint = 5};
+    struct transport_slot first, second;
+    cr_assert_eq(ops->reserve(p.a, a, &header, &first), TRANSPORT_OK);
+    for (size_t i = 0; i < 8; i++)
+        ((uint8_t *)first.data)[i] = pattern(0, i);
+    ops->expect(p.b, b, 8);
+    publish(&p, a, b, &second, 20000);
+    cr_assert_eq(ob.arrived, 0);
+    ops->commit(p.a, a, &second);
+    ops->commit(p.a, a, &first);
+    ops->progress(p.b, 100);
+    cr_assert(get(p.b, b, 0, 8));
+    cr_assert(get(p.b, b, 1, 50000));
+    cluster_close(&p.cluster);
+}
+
+Test(shm_streams, half_a_message_of_a_dead_peer_is_none) {
+    for (int closed = 0; closed < 2; closed++) {
+        struct pair p;
+        pair_open(&p);
+        struct cluster_owner oa = {0}, ob = {0};
+        struct transport_stream *a = stream(p.a, 1, 0, &oa), *b = stream(p.b, 0, 0, &ob);
+        struct transport_slot slot;
+        publish(&p, a, b, &slot, 20000);
+        cr_assert_eq(shown(p.b, b), 20000);
+        if (closed) { /* while it is written */
+            ops->stream_close(p.b, b);
+            ops->publish(p.a, a, &slot, 40000);
+            ops->commit(p.a, a, &slot);
+            cr_assert_eq(ops->progress(p.b, 100), 0);
+        } else {
+            struct transport_header header;
+            struct transport_arrival arrival;
+            cr_assert(ops->peer_gone(p.b, 0, false, "it died"));
+            cr_assert_not(ops->arm(p.b));
+            ops->progress(p.b, 100);
+            cr_assert_eq(ob.arrived, 2, "its owner is told");
+            cr_assert_eq(ops->peek(p.b, b, &arrival), TRANSPORT_FAILED);
+            cr_assert_not(ops->pending(p.b, b, &header));
+            cr_assert(ops->arm(p.b));
+        }
+        cluster_close(&p.cluster);
+    }
+}
+
 Test(shm_streams, C34_counters_near_their_ends) {
     const char *starts[] = {"2147483645", "4294967293", "9223372036854775805"};
     for (int i = 0; i < 3; i++) {
