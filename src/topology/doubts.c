@@ -67,8 +67,9 @@ static void doubt_links(struct topo *topo, int *degrees) {
             topo_warn(topo, "%s has no %s while %d others have some", name, brand_name(topo),
                       linked);
         else if (degrees[i] < usual)
-            topo_warn(topo, "%s has %d %ss while %d of its siblings have %d", name, degrees[i],
-                      brand_name(topo), count_of(degrees, gpus, usual), usual);
+            topo_warn(topo, "%s has %d %s%s while %d of its siblings have %d", name, degrees[i],
+                      brand_name(topo), degrees[i] == 1 ? "" : "s", count_of(degrees, gpus, usual),
+                      usual);
     }
 }
 
@@ -77,8 +78,7 @@ static void doubt_symmetry(struct topo *topo) {
         for (int j = 0; j < i; j++) {
             int there = topo_links(topo, i, j), back = topo_links(topo, j, i);
             if (there != back)
-                topo_warn(topo, "%d links lead from GPU %d to GPU %d, but %d back", there, i, j,
-                          back);
+                topo_warn(topo, "links from GPU %d to GPU %d: %d, but back: %d", i, j, there, back);
         }
 }
 
@@ -110,37 +110,53 @@ static int depth_of(const struct topo *topo, int node) {
     return depth;
 }
 
+/* Nodes of value 0 are of no account where they are more than a few. */
+static void forget_empty(int *level, int count) {
+    int empty = 0, others = 0;
+    for (int i = 0; i < count; i++) {
+        empty += level[i] == 0;
+        others += level[i] > 0;
+    }
+    for (int i = 0; i < count && others < 3 * empty; i++)
+        level[i] = level[i] == 0 ? -1 : level[i];
+}
+
 /* GPUs or NICs below each NUMA node, package or switch against those of the others at the same
- * depth. */
+ * depth. What holds none is of interest only if it is a NUMA node without any device. */
 static void doubt_groups(struct topo *topo, enum topo_kind kind, enum topo_kind device) {
     size_t count = (size_t)topo->node_count + 1;
-    int *below = calloc(2 * count, sizeof(int)), *level = below + count, deepest = 0;
+    int *below = calloc(3 * count, sizeof(int)), *level = below + count, deepest = 0;
+    int *any = level + count; /* GPUs and NICs */
     char label[96];
     if (below == NULL) {
         topo->no_memory = true;
         return;
     }
     for (int i = 0; i < topo->node_count; i++)
-        for (int at = topo->nodes[i].parent; at >= 0; at = topo->nodes[at].parent)
+        for (int at = topo->nodes[i].parent; at >= 0; at = topo->nodes[at].parent) {
+            any[at] += topo->nodes[i].kind == TOPO_GPU || topo->nodes[i].kind == TOPO_NIC;
             if (topo->nodes[i].kind == device && topo->nodes[at].kind == kind) {
                 below[at]++;
                 int depth = depth_of(topo, at);
                 deepest = depth > deepest ? depth : deepest;
             }
+        }
     for (int depth = 0; depth <= deepest && depth < 16; depth++) {
         int groups = 0, most = 0;
         for (int i = 0; i < topo->node_count; i++) {
-            level[i] = below[i] > 0 && depth_of(topo, i) == depth ? below[i] : -1;
+            bool empty = kind == TOPO_NUMA && topo->nodes[i].kind == kind && any[i] == 0;
+            level[i] = (below[i] > 0 || empty) && depth_of(topo, i) == depth ? below[i] : -1;
             groups += level[i] > 0;
             most = level[i] > most ? level[i] : most;
         }
+        forget_empty(level, topo->node_count);
         int usual = majority(level, topo->node_count);
         usual = usual < 0 && groups == 2 ? most : usual;
         for (int i = 0; i < topo->node_count && groups > 1; i++)
-            if (level[i] > 0 && level[i] < usual)
+            if (level[i] >= 0 && level[i] < usual)
                 topo_warn(topo, "%s holds %d %s%s while its siblings hold %d",
                           topo_node_label(topo, i, label), level[i], topo_kind_name(device),
-                          level[i] > 1 ? "s" : "", usual);
+                          level[i] == 1 ? "" : "s", usual);
     }
     free(below);
 }
@@ -191,6 +207,14 @@ static void doubt_nics(struct topo *topo, int *classes, int *counts) {
                       topo_node_label(topo, topo->gpus[i], label),
                       rota_path_name((rota_path)classes[i]), count_of(classes, gpus, usual),
                       rota_path_name((rota_path)usual));
+    int nearest = gpus > 0 ? classes[0] : 0, far = 0;
+    for (int i = 0; i < gpus; i++)
+        nearest = classes[i] < nearest ? classes[i] : nearest;
+    for (int i = 0; i < gpus; i++)
+        far += classes[i] == ROTA_PATH_SYS;
+    if (far > 0 && usual < 0 && nearest < ROTA_PATH_SYS)
+        topo_warn(topo, "%d of %d GPUs have no NIC on their side (%s), others one at %s", far, gpus,
+                  rota_path_name(ROTA_PATH_SYS), rota_path_name((rota_path)nearest));
     if (gpus > 0 && topo->port_count == 0)
         topo_warn(topo, "no NIC was found");
     int several = majority(counts, gpus);
@@ -215,29 +239,47 @@ static void doubt_ports(struct topo *topo) {
     }
     free(ports);
     if (several > 0)
-        topo_warn(topo, "%d NIC%s several ports (up to %d), which share its PCI link", several,
-                  several == 1 ? " has" : "s have", most);
+        topo_warn(topo, "%d NIC%s several ports (up to %d), which share %s PCI link", several,
+                  several == 1 ? " has" : "s have", most, several == 1 ? "its" : "their");
 }
 
-/* A bridge that is slower than what hangs on it: hand-written, or read while the link slept. Fewer
- * lanes than one device below has are taken as that device's; a lower rate may be meant. */
+static void warn_of_bridges(struct topo *topo, int first, int count, const char *says) {
+    const char *busid = first >= 0 ? topo->nodes[first].busid : "";
+    if (count == 1)
+        topo_warn(topo, "bridge %s is said to have %s", busid, says);
+    else if (count > 1)
+        topo_warn(topo, "bridge %s and %d more are said to have %s", busid, count - 1, says);
+}
+
+/* Bridges that are slower than what hangs on them: hand-written, or read while the link slept.
+ * Fewer lanes than one device below has are taken as that device's; a lower rate may be meant.
+ * Those that are alike are named once. */
 static void doubt_bridges(struct topo *topo) {
+    char said[160] = "", says[160];
+    int first = -1, count = 0;
     for (int i = topo->node_count - 1; i >= 0; i--) {
         const struct topo_node *node = &topo->nodes[i];
         struct topo_node *above = node->parent >= 0 ? &topo->nodes[node->parent] : NULL;
         if (above == NULL || above->kind != TOPO_PCI || node->gbps <= 0 || above->gbps <= 0 ||
             node->kind == TOPO_PORT || above->gbps * 2 > node->gbps)
             continue;
-        topo_warn(topo,
-                  "bridge %s is said to have %d lanes of %.1f GT/s above a device with %d of "
-                  "%.1f: doubtful%s",
-                  above->busid, above->lanes, above->gts, node->lanes, node->gts,
-                  above->lanes < node->lanes ? ", taken as wide as the device" : "");
+        snprintf(says, sizeof(says),
+                 "%d lanes of %.1f GT/s above a device with %d of %.1f: doubtful%s", above->lanes,
+                 above->gts, node->lanes, node->gts,
+                 above->lanes < node->lanes ? ", taken as wide as the device" : "");
+        if (strcmp(says, said) != 0) {
+            warn_of_bridges(topo, first, count, said);
+            memcpy(said, says, sizeof(said));
+            count = 0;
+        }
+        first = node->parent;
+        count++;
         if (above->lanes < node->lanes) {
             above->lanes = node->lanes;
             above->gbps = topo_pci_speed(above->gts, above->lanes);
         }
     }
+    warn_of_bridges(topo, first, count, said);
 }
 
 static int compare_names(const void *left, const void *right) {

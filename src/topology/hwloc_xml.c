@@ -270,8 +270,10 @@ static void import_ports(struct import *import, hwloc_obj_t pci, int nic) {
         int port = topo_add_node(import->topo, TOPO_PORT, nic);
         if (port < 0)
             return;
-        topo_copy_text(import->topo->nodes[port].name, sizeof(import->topo->nodes[port].name),
-                       os->name);
+        struct topo_node *node = &import->topo->nodes[port];
+        topo_copy_text(node->name, sizeof(node->name), os->name);
+        if (strncmp(os->name, "mlx", 3) == 0 || strncmp(os->name, "hfi", 3) == 0) /* mlx5_3 */
+            node->dev = trailing_number(os->name);
     }
 }
 
@@ -405,6 +407,9 @@ static rota_status import_all(struct topo *topo, hwloc_topology_t hwloc) {
         cpu_node(&import, package);
     for (hwloc_obj_t pci = NULL; (pci = hwloc_get_next_pcidev(hwloc, pci)) != NULL;)
         import_device(&import, pci, node_of_pci);
+    for (int i = 0; i < topo->node_count && import.all_nics; i++)
+        if (topo->nodes[i].kind == TOPO_PORT)
+            topo_warn(topo, "no NIC with RDMA was found: Ethernet ports are taken as NICs");
     import_links(&import, "NVLinkBandwidth", TOPO_NVLINK, node_of_pci);
     import_links(&import, "XGMIBandwidth", TOPO_XGMI, node_of_pci);
     free(import.node_of);

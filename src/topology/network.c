@@ -165,11 +165,15 @@ rota_status network_find(const struct topo *topo, struct network *network) {
         fine = fill_capacity(&fabric) && pack_stations(&fabric, network);
         if (fine && network->orders.score < 1)
             fine = take_in_turn(&fabric, network);
-        network->score = network->orders.score * network->gbps;
         /* Rings may pass through stations, so what bounds Hamiltonian cycles does not bound them.
          */
         double cut = fine ? covers_cut(fabric.switches, fabric.stations, fabric.capacity) : 0;
         fine = fine && cut >= 0;
+        if (fine && fabric.stations == 2 && network->orders.count > 0) { /* all ways at once */
+            network->orders.count = 1;
+            network->orders.shares[0] = network->orders.score = cut;
+        }
+        network->score = network->orders.score * network->gbps;
         network->bound = cut * network->gbps;
     }
     free(fabric.number);

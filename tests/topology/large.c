@@ -255,12 +255,43 @@ Test(large, networks_limit_rings) {
                                                 "routers 4\n");
     cr_assert_float_eq(result.score_gbps * result.bound / result.score, 50, 1e-3);
     cr_assert_float_eq(result.score_gbps, 50, 1e-3);
-    /* Three groups, two hosts: a way in turn over links that the way out of them has not. */
-    result = rings_of("cluster 1\nhosts 2\ngpus 6 arch 942\nlinks mesh 1 xgmi\nnics 4 speed 200\n"
-                      "fabric dragonfly groups 3 routers 4\n");
-    cr_assert_leq(result.score, result.bound * 1.0001, "%g of at most %g", result.score,
-                  result.bound);
-    cr_assert_geq(result.score_gbps, 24.9);
+    /* Three groups, two hosts: the ways between them are many, and all are taken. */
+    expect_gbps("cluster 1\nhosts 2\ngpus 6 arch 942\nlinks mesh 1 xgmi\nnics 4 speed 200\n"
+                "fabric dragonfly groups 3 routers 4\n",
+                50, 50);
+}
+
+/* Numbers of hosts that nothing divides, the most that are read, and none at all. */
+Test(large, any_number_of_hosts) {
+    static const struct {
+        const char *text;
+        double gbps;
+    } fine[] = {
+        {"cluster 1\nhosts 447\nnics 1\nfabric rails\n", 12.5},
+        {"cluster 1\nhosts 447\ngpus 1\nnics 1\nfabric fat-tree leaves 64 spines 8 speed 100\n",
+         12.5},
+        {"cluster 1\nhosts 1024\ngpus 3\nnics 1\n", 12.5},
+        {"cluster 1\nhosts 1\ngpus 2\nlinks mesh 2\nnics 1\n", 40},
+    };
+    static const char *const wrong[] = {
+        "0", "-1", "-447", "4097", "447x", "99999999999999999999", "", "447 447", "0x10"};
+    char text[96];
+    for (size_t i = 0; i < sizeof(fine) / sizeof(fine[0]); i++) {
+        rota_topo_result result = rings_of(fine[i].text);
+        cr_assert_float_eq(result.score_gbps, fine[i].gbps, 1e-6, "%s: %g", fine[i].text,
+                           result.score_gbps);
+        cr_assert_leq(result.score, result.bound * 1.0001);
+    }
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        rota_topo *topo = NULL;
+        rota_error error = ROTA_ERROR_INIT;
+        snprintf(text, sizeof(text), "cluster 1\nhosts %s\n", wrong[i]);
+        cr_assert_eq(rota_topo_read(text, strlen(text), "hosts", &topo), ROTA_ERR_FORMAT, "%s",
+                     text);
+        rota_last_error(&error);
+        cr_assert_not_null(strstr(error.message, "hosts, line 2"), "%s", error.message);
+        cr_assert_null(topo);
+    }
 }
 
 /* Hosts of one switch follow each other in all rings, and every GPU is in each. */

@@ -3,11 +3,13 @@
 
 usage: perturb.py ROTA FOLDER COUNT [FILE...]
 
-For files whose links carry rings, COUNT seeded perturbations each: the score must be at least 0.99
-of the optimum that GLPK (glpsol) computes here over all Hamiltonian cycles, and where none is left
-the kind must be islands; random permutations of the GPUs must not change the score. For all other
-files the warnings must name what is missing. FOLDER is as for truth.py.
+For files whose links carry rings, COUNT seeded perturbations each: the links must be those that are
+left, the score at least 0.99 of the optimum that GLPK (glpsol) computes here over all Hamiltonian
+cycles, and where none is left the kind must be islands. For all other files the warnings must name
+what is missing. COUNT random permutations of the GPUs of each file must not change the score.
+FOLDER is as for truth.py.
 """
+import collections
 import copy
 import json
 import pathlib
@@ -98,6 +100,13 @@ def score_of(shown):
     return total / max(value / links[a][b] for (a, b), value in load.items())
 
 
+def permute_attribute(elements, name, rng):
+    values = [element.get(name) for element in elements]
+    rng.shuffle(values)
+    for element, value in zip(elements, values):
+        element.set(name, value)
+
+
 class Nccl:
     """NCCL's and RCCL's XML."""
     suffix = ".xml"
@@ -147,13 +156,24 @@ class Nccl:
         return "NIC"
 
     def permute(self, rng):
-        """Other device numbers and ranks for the same GPUs."""
+        """Other device numbers and ranks for the same GPUs, or other bus ids where these count."""
         gpus = list(self.root.iter("gpu"))
+        if not gpus:
+            permute_attribute(self.gpus(), "busid", rng)
         order = list(range(len(gpus)))
         rng.shuffle(order)
         for gpu, number in zip(gpus, order):
             gpu.set("dev", str(number))
             gpu.set("rank", str(number))
+
+    def links(self):
+        """How many lead from GPU to GPU, by bus ids."""
+        counts = collections.Counter()
+        for pci in self.gpus():
+            for name in LINKS:
+                for link in pci.iter(name):
+                    counts[pci.get("busid"), link.get("target")] += int(link.get("count"))
+        return counts
 
     def text(self):
         return ElementTree.tostring(self.root, encoding="unicode")
@@ -208,6 +228,11 @@ class Matrix:
         rng.shuffle(gpus)
         self.names = gpus + [name for name in self.names if not name.startswith("GPU")]
 
+    def links(self):
+        """How many lead from GPU to GPU, by names."""
+        return collections.Counter({(a, b): int(cell[2:]) for a, row in self.cells.items()
+                                    for b, cell in row.items() if cell.startswith("NV")})
+
     def text(self):
         lines = ["        " + "  ".join(self.names) + "  " + self.tail]
         for name in self.names:
@@ -218,11 +243,119 @@ class Matrix:
         return "\n".join(lines + self.rest) + "\n"
 
 
+class Hwloc:
+    """hwloc's XML, versions 1 and 2. Links stand in one matrix of bandwidths, if at all."""
+    suffix = ".xml"
+    families = ("nvml", "rsmi", "cuda", "opencl")  # of devices by which GPUs are known
+
+    def __init__(self, text):
+        self.root = ElementTree.fromstring(text)
+        self.table = next((table for table in self.root if table.tag.startswith("distances2") and
+                           table.get("name") in ("NVLinkBandwidth", "XGMIBandwidth")), None)
+        if self.table is not None:
+            self.indexes = self.numbers("indexes")
+            self.values = [int(value) for value in self.numbers("u64values")]
+
+    def numbers(self, tag):
+        return " ".join(element.text for element in self.table.iter(tag)).split()
+
+    def devices(self, fits):
+        """PCI devices with such an OS device, and that one."""
+        return [(pci, os) for pci in self.root.iter("object") if pci.get("type") == "PCIDev"
+                for os in pci if os.get("type") == "OSDev" and fits(os)]
+
+    def gpus(self):
+        for family in self.families:
+            found = self.devices(lambda os, family=family: os.get("name").startswith(family))
+            if found:
+                return found
+        return [(pci, None) for pci in self.root.iter("object") if pci.get("type") == "PCIDev" and
+                re.match("0302|1200", pci.get("pci_type"))]
+
+    def row(self, pci):
+        """Number of the device in the matrix, None: not in it."""
+        for os in pci:
+            for at, index in enumerate(self.indexes if self.table is not None else []):
+                if index.split(":")[-1] == os.get("gp_index"):
+                    return at
+        return None
+
+    def drop(self, pci):
+        size, at = len(self.indexes) if self.table is not None else 0, self.row(pci)
+        if at is not None:
+            self.indexes.pop(at)
+            self.values = [value for i, value in enumerate(self.values)
+                           if at not in (i // size, i % size)]
+        for parent in self.root.iter():
+            if pci in list(parent):
+                parent.remove(pci)
+
+    def remove(self, what, rng):
+        gpus = [pci for pci, _ in self.gpus()]
+        if what == "link":
+            rows = [at for at in map(self.row, gpus) if at is not None]
+            pairs = [(a, b) for a in rows for b in rows if a < b and
+                     self.values[a * len(self.indexes) + b]]
+            if not pairs:
+                return None
+            a, b = rng.choice(pairs)
+            size = len(self.indexes)
+            self.values[a * size + b] = self.values[b * size + a] = 0
+            return f"link {self.indexes[a]} - {self.indexes[b]}"
+        nics = self.devices(lambda os: os.get("osdev_type") == "3") or \
+            self.devices(lambda os: os.get("osdev_type") == "2")
+        gone = gpus if what == "gpu" and len(gpus) > 2 else \
+            [pci for pci, _ in nics] if what == "nic" else []
+        if not gone:
+            return None
+        gone = rng.choice(gone)
+        self.drop(gone)
+        return f"{what} {gone.get('pci_busid')}"
+
+    def permute(self, rng):
+        gpus = self.gpus()
+        if gpus[0][1] is None:
+            permute_attribute([pci for pci, _ in gpus], "pci_busid", rng)
+        else:
+            permute_attribute([os for _, os in gpus], "name", rng)
+
+    def links(self):
+        """How many lead from GPU to GPU, by bus ids, in units of the narrowest."""
+        rows = {pci.get("pci_busid"): self.row(pci) for pci, _ in self.gpus()}
+        size = len(self.indexes)
+        widths = {(a, b): self.values[i * size + j] for a, i in rows.items()
+                  for b, j in rows.items() if i != j and self.values[i * size + j]}
+        return collections.Counter({pair: width // min(widths.values())
+                                    for pair, width in widths.items()})
+
+    def text(self):
+        if self.table is not None:
+            self.table.set("nbobjs", str(len(self.indexes)))
+            for tag, content in ("indexes", self.indexes), ("u64values", map(str, self.values)):
+                for old in self.table.findall(tag):
+                    self.table.remove(old)
+                new = ElementTree.SubElement(self.table, tag)
+                new.text = " ".join(content) + " "
+                new.set("length", str(len(new.text)))
+        return ElementTree.tostring(self.root, encoding="unicode")
+
+
 def opened(path):
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".txt":
         return Matrix(text)
-    return Nccl(text)
+    return Hwloc(text) if "<topology" in text else Nccl(text)
+
+
+def check_links(shown, machine):
+    """Those that are left in the machine, and no others."""
+    left = machine.links()
+    for a in shown["gpus"]:
+        for b in shown["gpus"]:
+            keys = [(a[key], b[key]) for key in ("busid", "name")]
+            wanted = sum(left[key] for key in keys if a is not b and "" not in key)
+            links = shown["links"][a["id"]][b["id"]]
+            assert links == wanted, f"{links} links {keys}, not {wanted}"
 
 
 def perturb_direct(rota, machine, seed):
@@ -231,6 +364,7 @@ def perturb_direct(rota, machine, seed):
     done = [machine.remove(rng.choice(["link", "link", "gpu", "nic"]), rng)
             for _ in range(rng.choice([1, 1, 2]))]
     shown = show(rota, machine.text(), machine.suffix)
+    check_links(shown, machine)
     best = optimum(shown["links"])
     if best is None:
         return None if shown["ring_kind"] == "islands" else \
@@ -243,48 +377,55 @@ def perturb_direct(rota, machine, seed):
     return None
 
 
-def permute_direct(rota, machine, seed, expected):
+def permute(rota, machine, seed, before):
+    """Whole rings may become shared ones of the same score, no more."""
     machine = copy.deepcopy(machine)
     machine.permute(random.Random(seed))
     shown = show(rota, machine.text(), machine.suffix)
-    score = score_of(shown)
-    return None if abs(score - expected) < 1e-3 else f"permuted: {score} instead of {expected}"
+    if isinstance(before["score"], dict):
+        return None if shown["score"] == before["score"] else \
+            f"permuted: hops {shown['score']} instead of {before['score']}"
+    if shown["ring_kind"] == "direct":
+        assert abs(score_of(shown) - shown["score"]) < 1e-3, "the score is not that of the rings"
+    return None if abs(shown["score"] - before["score"]) < 1e-3 else \
+        f"permuted: {shown['score']} instead of {before['score']}"
 
 
-def perturb_other(rota, machine, seed):
+def perturb_other(rota, machine, seed, before):
     rng = random.Random(seed)
-    before = show(rota, machine.text(), machine.suffix)
     machine = copy.deepcopy(machine)
-    done = machine.remove(rng.choice(["link", "gpu", "nic"]), rng)
-    if done is None:
+    what = rng.choice([what for what in ("link", "gpu", "nic")
+                       if copy.deepcopy(machine).remove(what, random.Random(0))] or ["link"])
+    done = machine.remove(what, rng)
+    if done is None:  # two GPUs and nothing else
         return None
     shown = show(rota, machine.text(), machine.suffix)
     fresh = [line for line in shown["warnings"] if line not in before["warnings"]]
-    # Of two NICs the other one gives nothing to compare with.
-    lone = len(before["nics"]) == 2 and len(shown["nics"]) == 1
-    if len(shown["gpus"]) > 1 and not lone and len(before["gpus"]) > 2 and not fresh:
-        return f"{done} taken out, and no warning tells"
+    # Of two devices the one that is left has nothing to be compared with.
+    lone = what == "nic" and len(before["nics"]) == 2 and len(shown["nics"]) == 1
+    words = {"link": "[Ll]ink", "gpu": "GPU|no device", "nic": "NIC|no device"}[what]
+    if len(before["gpus"]) > 2 and not lone and not any(re.search(words, line) for line in fresh):
+        return f"{done} taken out, and no warning tells: {fresh}"
     return None
 
 
 def main():
     rota, folder, count = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3])
     truth = json.loads((folder / "expected.json").read_text(encoding="utf-8"))["files"]
-    names = sys.argv[4:] or sorted(name for name in truth if truth[name].get("ring_kind") and
-                                   not name.startswith("hwloc/"))
+    names = sys.argv[4:] or sorted(
+        name for name in truth if truth[name].get("version") != "3.0" and
+        truth[name].get("ring_kind", "no-or-one-gpu") != "no-or-one-gpu")
     tried = failed = 0
     for name in names:
         machine = opened(folder / name)
-        direct = truth[name]["ring_kind"] == "direct"
+        before = show(rota, machine.text(), machine.suffix)
         for seed in range(count):
             problems = []
             try:
-                if direct:
-                    whole = score_of(show(rota, machine.text(), machine.suffix))
-                    problems = [perturb_direct(rota, machine, seed),
-                                permute_direct(rota, machine, seed, whole)]
-                else:
-                    problems = [perturb_other(rota, machine, seed)]
+                problems = [perturb_direct(rota, machine, seed)
+                            if truth[name]["ring_kind"] == "direct" else
+                            perturb_other(rota, machine, seed, before),
+                            permute(rota, machine, seed, before)]
             except (AssertionError, RuntimeError, KeyError) as error:
                 problems = [repr(error)]
             tried += 1
