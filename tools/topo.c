@@ -115,15 +115,6 @@ static int failed(void) {
     return 1;
 }
 
-static void hops_print(const int *hops, FILE *out) {
-    const char *separator = "";
-    for (int path = ROTA_PATH_COUNT - 1; path > ROTA_PATH_LOC; path--)
-        if (hops[path] > 0) {
-            fprintf(out, "%s%d %s", separator, hops[path], rota_path_name((rota_path)path));
-            separator = " + ";
-        }
-}
-
 static void side_print(const char *who, const rota_topo_result *result, FILE *out) {
     fprintf(out, "  %-6s %d rings, ", who, result->count);
     if (strcmp(result->bound_kind, "hops") == 0)
@@ -131,7 +122,7 @@ static void side_print(const char *who, const rota_topo_result *result, FILE *ou
     else
         fprintf(out, "together %.4g links (%.1f GB/s), the first with hops ", result->score,
                 result->score_gbps);
-    hops_print(result->hops, out);
+    topo_view_print_hops(result->hops, out);
     fprintf(out, "\n");
 }
 

@@ -3,8 +3,9 @@
  * Each host is a box of NUMA nodes; in each, GPUs stand in a row above the NICs, with boxes of PCI
  * switches around what they hold. Direct links are curves between GPUs, coloured by how many there
  * are and as wide; NVSwitches are one bar on top that GPUs are joined to. Rings are drawn
- * below: one circle of GPUs for all rings that pass them in the same order, with the number of
- * rings, hops that are no link dashed and in the colour of their class. */
+ * below, over the links in grey: one circle of GPUs, at the same places in each, for all rings that
+ * pass them in the same order; hops that are no link are dashed and in the colour of their class.
+ */
 #include "tools/topo_view.h"
 
 #include <math.h>
@@ -18,8 +19,8 @@ enum {
     MARGIN = 24,
     PORT_HEIGHT = 22,
     PORT_WIDTH = 110,
-    CIRCLE = 104, /* radius of a ring of GPUs */
-    CIRCLES_PER_ROW = 3,
+    CURVE = 150,       /* height of the widest links, about */
+    CIRCLE = 104,      /* radius of a ring of GPUs, at least */
     MOST_CIRCLES = 12, /* more say nothing new at a glance */
     MOST_GPUS = 64     /* more do not fit into a picture; text and JSON have them all */
 };
@@ -27,7 +28,12 @@ enum {
 /* Classes by colour, nearest green to farthest red (Okabe and Ito's palette: told apart by
  * colour-blind eyes too). */
 static const char *const class_colors[] = {"#000000", "#009e73", "#56b4e9", "#0072b2",
-                                           "#f0e442", "#e69f00", "#d55e00", "#cc79a7"};
+                                           "#8a8a00", "#e69f00", "#d55e00", "#cc79a7"};
+static const char *const class_words[] = {
+    "",          "direct link or NVSwitch", "one PCI switch", "PCI switches", "host bridge",
+    "NUMA node", "between NUMA nodes",      "network"};
+/* Links of a pair of GPUs: few, some, many of the most that a pair has. */
+static const char *const link_colors[] = {"#26a69a", "#0072b2", "#6a1b9a"};
 
 struct drawing {
     const struct topo_view *view;
@@ -36,6 +42,7 @@ struct drawing {
     bool *drawn;   /* per port */
     double *ends;  /* right ends of groups, per node */
     double right, bottom;
+    unsigned used; /* bits of classes that rings have */
 };
 
 static void print_xml(const char *words, FILE *out) {
@@ -140,7 +147,7 @@ static double draw_switch_group(struct drawing *drawing, int group, int place, i
  * Returns the right end; `left` when there is nothing to show. */
 static double draw_group(struct drawing *drawing, int group, double left, double top) {
     const struct topo_view *view = drawing->view;
-    double x = left + GAP, y = top + 40, port_y = y;
+    double x = left + GAP, y = top + 10, port_y = y;
     bool empty = true, loose = false;
     for (int i = 0; i < view->info.gpus; i++)
         if (drawing->x[i] <= 0 && group_of(view, view->gpus[i]) == group) {
@@ -163,12 +170,31 @@ static int links_between(const struct topo_view *view, int a, int b) {
     return there > back ? there : back;
 }
 
-static void draw_links(struct drawing *drawing, int host) {
-    const struct topo_view *view = drawing->view;
-    int most = 1;
+/* The most links of any pair of GPUs. */
+static int most_links(const struct topo_view *view) {
+    int most = 0;
     for (int i = 0; i < view->info.gpus; i++)
         for (int j = 0; j < i; j++)
             most = links_between(view, i, j) > most ? links_between(view, i, j) : most;
+    return most;
+}
+
+static const char *link_color(int links, int most) {
+    return link_colors[(links * 3 > most) + (links * 3 > most * 2)];
+}
+
+static double link_width(int links, int most) {
+    return 1.2 + 4.0 * links / most;
+}
+
+static void draw_links(struct drawing *drawing, int host) {
+    const struct topo_view *view = drawing->view;
+    int most = most_links(view);
+    double widest = 1;
+    for (int i = 0; i < view->info.gpus; i++)
+        for (int j = 0; j < i; j++)
+            if (links_between(view, i, j) > 0)
+                widest = fmax(widest, fabs(drawing->x[i] - drawing->x[j]));
     for (int i = 0; i < view->info.gpus; i++)
         for (int j = 0; j < i; j++) {
             int links = links_between(view, i, j);
@@ -177,17 +203,14 @@ static void draw_links(struct drawing *drawing, int host) {
             double span = fabs(drawing->x[i] - drawing->x[j]);
             double from_y = drawing->y[j] - GPU_HEIGHT / 2.0,
                    to_y = drawing->y[i] - GPU_HEIGHT / 2.0;
-            double lift = 18 + span * 0.22;
+            double lift = 18 + span * fmin(0.22, CURVE / widest);
             fprintf(drawing->out,
                     "<path d=\"M%.1f %.1f C%.1f %.1f %.1f %.1f %.1f %.1f\" fill=\"none\" "
                     "stroke=\"%s\" stroke-width=\"%.1f\" opacity=\"0.75\"><title>GPU %d - GPU %d: "
-                    "%d links</title></path>\n",
+                    "%d link%s</title></path>\n",
                     drawing->x[j], from_y, drawing->x[j], from_y - lift, drawing->x[i], to_y - lift,
-                    drawing->x[i], to_y,
-                    links * 3 > most * 2 ? "#6a1b9a"
-                    : links * 3 > most   ? "#0072b2"
-                                         : "#26a69a",
-                    1.2 + 4.0 * links / most, j, i, links);
+                    drawing->x[i], to_y, link_color(links, most), link_width(links, most), j, i,
+                    links, links == 1 ? "" : "s");
         }
 }
 
@@ -233,130 +256,150 @@ static double link_room(const struct topo_view *view) {
         for (int j = 0; j < i; j++)
             if (rota_topo_links(view->topo, i, j) > 0 && i - j > widest)
                 widest = i - j;
-    if (widest == 0)
-        return has_switch(view) ? 80 : 0;
-    return fmax(has_switch(view) ? 80 : 0, 0.75 * (18 + 0.22 * widest * (GPU_WIDTH + 2 * GAP)));
+    if (has_switch(view))
+        return 84;
+    return widest == 0 ? 0 : 0.75 * fmin(18 + CURVE, 18 + 0.22 * widest * (GPU_WIDTH + PORT_WIDTH));
 }
 
-/* The names of groups go over the links, with a halo. */
+/* Below what the group holds, so that no link crosses it. */
 static void draw_group_name(struct drawing *drawing, int group, double left, double right,
-                            double top) {
-    fprintf(drawing->out,
-            "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#b0bec5\"/>\n",
-            right + 4, top + 4, right + 4, drawing->bottom);
-    text(drawing, left + 6, top + 20, 12, "start",
-         "fill=\"#37474f\" font-weight=\"bold\" stroke=\"#eceff1\" stroke-width=\"5\" "
-         "paint-order=\"stroke\"",
-         drawing->view->nodes[group].label);
+                            double bottom) {
+    const struct topo_view *view = drawing->view;
+    int host = topo_view_above(view, group, ROTA_TOPO_HOST);
+    bool several = view->info.hosts > 1 && host >= 0 && host != group;
+    char words[192];
+    snprintf(words, sizeof(words), "%.80s%s%.80s", several ? view->nodes[host].label : "",
+             several ? ", " : "", view->nodes[group].label);
+    box(drawing, left, bottom, right - left, 22, "fill=\"#eceff1\"");
+    text(drawing, (left + right) / 2, bottom + 16, 12, "middle",
+         "fill=\"#37474f\" font-weight=\"bold\"", words);
 }
 
 static void draw_host(struct drawing *drawing, int host, double top) {
     const struct topo_view *view = drawing->view;
-    double left = MARGIN, gpu_top = top + link_room(view);
+    double left = MARGIN, gpu_top = top + link_room(view), bottom = 0;
     drawing->bottom = gpu_top;
-    for (int pass = 0; pass < 2; pass++) { /* devices, then names: links come between */
+    for (int pass = 0; pass < 2; pass++) { /* devices, then the names of groups, in one row */
         left = MARGIN;
+        bottom = drawing->bottom + 6;
         for (int group = 0; group < view->info.nodes; group++) {
             rota_topo_kind kind = view->nodes[group].kind;
             if (view->nodes[group].host != host ||
                 (kind != ROTA_TOPO_NUMA && kind != ROTA_TOPO_PACKAGE && kind != ROTA_TOPO_HOST))
                 continue;
-            double end =
-                pass == 0 ? draw_group(drawing, group, left, gpu_top) : drawing->ends[group];
             if (pass == 0)
-                drawing->ends[group] = end;
-            if (end <= left)
+                drawing->ends[group] = draw_group(drawing, group, left, gpu_top);
+            if (drawing->ends[group] <= left)
                 continue;
-            if (pass == 0)
-                box(drawing, left, gpu_top + 4, end - left, 26, "fill=\"#eceff1\"");
-            else
-                draw_group_name(drawing, group, left, end, gpu_top);
-            left = end + 10;
+            if (pass == 1)
+                draw_group_name(drawing, group, left, drawing->ends[group], bottom);
+            left = drawing->ends[group] + 10;
         }
-        if (pass == 0 && has_switch(view))
-            draw_switch(drawing, host, top + 20, MARGIN, left - 10);
-        else if (pass == 0)
-            draw_links(drawing, host);
     }
+    drawing->bottom = bottom + 22;
+    if (has_switch(view))
+        draw_switch(drawing, host, top + 20, MARGIN, left - 10);
+    else
+        draw_links(drawing, host);
     drawing->right = fmax(drawing->right, left);
 }
 
-/* Whether b is a turn of a. */
-static bool same_order(const int *a, const int *b, int count) {
-    int at = 0;
-    while (at < count && b[at] != a[0])
-        at++;
-    for (int i = 0; i < count; i++)
-        if (a[i] != b[(at + i) % count])
-            return false;
-    return true;
+/* Radius that leaves room for each GPU. */
+static double radius_of(const struct topo_view *view) {
+    return fmax(CIRCLE, 4.6 * view->info.gpus);
+}
+
+/* The place of a GPU in all circles. */
+static void place_on_circle(const struct topo_view *view, int gpu, double *x, double *y) {
+    double angle = 2 * M_PI * gpu / view->info.gpus - M_PI / 2;
+    *x += radius_of(view) * cos(angle);
+    *y += radius_of(view) * sin(angle);
+}
+
+/* A hop, drawn to the edge of the next disc; two GPUs get two curves. */
+static void draw_hop(struct drawing *drawing, int from, int to, double disc, double x, double y) {
+    const struct topo_view *view = drawing->view;
+    rota_path class = rota_topo_gpu_path(view->topo, from, to);
+    double ax = x, ay = y, bx = x, by = y;
+    place_on_circle(view, from, &ax, &ay);
+    place_on_circle(view, to, &bx, &by);
+    double length = hypot(bx - ax, by - ay), bend = view->info.gpus == 2 ? 30 : 0;
+    double middle_x = (ax + bx) / 2 + bend * (by - ay) / length,
+           middle_y = (ay + by) / 2 - bend * (bx - ax) / length;
+    double rest = hypot(bx - middle_x, by - middle_y), trim = (disc + 4) / rest;
+    fprintf(drawing->out,
+            "<path d=\"M%.1f %.1f Q%.1f %.1f %.1f %.1f\" fill=\"none\" stroke=\"%s\" "
+            "stroke-width=\"3\" %smarker-end=\"url(#tip%d)\"><title>%d to %d: %s</title></path>\n",
+            ax, ay, middle_x, middle_y, bx + (middle_x - bx) * trim, by + (middle_y - by) * trim,
+            class_colors[class], class == ROTA_PATH_LNK ? "" : "stroke-dasharray=\"6 4\" ",
+            (int)class, from, to, rota_path_name(class));
+    drawing->used |= 1u << class;
+}
+
+/* The links that all rings share, behind them. */
+static void draw_chords(struct drawing *drawing, double x, double y) {
+    const struct topo_view *view = drawing->view;
+    int most = most_links(view);
+    for (int i = 0; i < view->info.gpus; i++)
+        for (int j = 0; j < i; j++) {
+            double ax = x, ay = y, bx = x, by = y;
+            int links = links_between(view, i, j);
+            place_on_circle(view, i, &ax, &ay);
+            place_on_circle(view, j, &bx, &by);
+            if (links > 0)
+                fprintf(drawing->out,
+                        "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" "
+                        "stroke=\"#d9d9d9\" stroke-width=\"%.1f\"/>\n",
+                        ax, ay, bx, by, link_width(links, most));
+        }
 }
 
 static void draw_circle(struct drawing *drawing, const rota_topo_ring *ring, double share, int same,
                         double x, double y) {
     const struct topo_view *view = drawing->view;
     int count = view->info.gpus;
+    double disc = count > 24 ? 9 : 12;
     char words[96];
+    draw_chords(drawing, x, y);
+    for (int i = 0; i < count; i++)
+        draw_hop(drawing, ring->gpus[i], ring->gpus[(i + 1) % count], disc, x, y);
     for (int i = 0; i < count; i++) {
-        int from = ring->gpus[i], to = ring->gpus[(i + 1) % count];
-        double a = 2 * M_PI * i / count - M_PI / 2, b = 2 * M_PI * (i + 1) / count - M_PI / 2;
-        rota_path class = rota_topo_gpu_path(view->topo, from, to);
-        double trim = fmin(0.35, 16.0 / CIRCLE); /* the arrow ends before the next disc */
+        double at_x = x, at_y = y;
+        place_on_circle(view, i, &at_x, &at_y);
         fprintf(drawing->out,
-                "<path d=\"M%.1f %.1f A%d %d 0 0 1 %.1f %.1f\" fill=\"none\" stroke=\"%s\" "
-                "stroke-width=\"3\" %smarker-end=\"url(#tip%d)\"><title>%s</title></path>\n",
-                x + CIRCLE * cos(a), y + CIRCLE * sin(a), CIRCLE, CIRCLE,
-                x + CIRCLE * cos(b - trim), y + CIRCLE * sin(b - trim), class_colors[class],
-                class == ROTA_PATH_LNK ? "" : "stroke-dasharray=\"6 4\" ", (int)class,
-                rota_path_name(class));
-        if (class != ROTA_PATH_LNK) {
-            double middle = (a + b) / 2;
-            text(drawing, x + (CIRCLE - 22) * cos(middle), y + (CIRCLE - 22) * sin(middle) + 3, 9,
-                 "middle", "fill=\"#555\"", rota_path_name(class));
-        }
+                "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%.0f\" fill=\"#e8f5e9\" "
+                "stroke=\"#2e7d32\"/>\n",
+                at_x, at_y, disc);
+        snprintf(words, sizeof(words), "%d", i);
+        text(drawing, at_x, at_y + 4, count > 24 ? 9 : 11, "middle", "fill=\"#1b5e20\"", words);
     }
-    for (int i = 0; i < count; i++) {
-        double a = 2 * M_PI * i / count - M_PI / 2;
-        fprintf(drawing->out,
-                "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%d\" fill=\"#e8f5e9\" stroke=\"#2e7d32\"/>\n",
-                x + CIRCLE * cos(a), y + CIRCLE * sin(a), count > 24 ? 7 : 12);
-        snprintf(words, sizeof(words), "%d", ring->gpus[i]);
-        text(drawing, x + CIRCLE * cos(a), y + CIRCLE * sin(a) + 4, count > 24 ? 8 : 11, "middle",
-             "fill=\"#1b5e20\"", words);
-    }
-    snprintf(words, sizeof(words), same == 1 ? "%d ring" : "%d rings", same);
-    text(drawing, x, y - 4, 14, "middle", "font-weight=\"bold\"", words);
-    snprintf(words, sizeof(words), "%.4g link%s", share, share > 0.999 && share < 1.001 ? "" : "s");
-    if (view->info.link_gbps > 0 && strcmp(drawing->view->rings.bound_kind, "hops") != 0)
-        text(drawing, x, y + 14, 11, "middle", "fill=\"#555\"", words);
+    if (view->info.link_gbps > 0 && strcmp(view->rings.bound_kind, "hops") != 0)
+        snprintf(words, sizeof(words), "%d ring%s, %.4g link%s", same, same == 1 ? "" : "s", share,
+                 share > 0.999 && share < 1.001 ? "" : "s");
+    else
+        snprintf(words, sizeof(words), "%d ring%s", same, same == 1 ? "" : "s");
+    text(drawing, x, y + radius_of(view) + 34, 13, "middle", "font-weight=\"bold\"", words);
 }
 
 static void draw_rings(struct drawing *drawing, double top) {
     const struct topo_view *view = drawing->view;
     const rota_topo_result *rings = &view->rings;
+    double circle = radius_of(view), width = 2 * circle + 56, height = 2 * circle + 80;
+    int drawn = 0, row = (int)fmax(1, floor((drawing->right - MARGIN) / width));
     char words[160];
-    int drawn = 0;
     if (strcmp(rings->bound_kind, "hops") == 0)
         snprintf(words, sizeof(words),
                  "Links carry no ring (%s): the ring with the fewest far hops", rings->kind);
     else
         snprintf(words, sizeof(words),
-                 "%d rings together fill %.4g of at most %.4g links: %.0f GB/s", rings->count,
-                 rings->score, rings->bound, rings->score_gbps);
+                 "%d ring%s together fill%s %.4g of at most %.4g links: %.0f GB/s", rings->count,
+                 rings->count == 1 ? "" : "s", rings->count == 1 ? "s" : "", rings->score,
+                 rings->bound, rings->score_gbps);
     text(drawing, MARGIN, top + 16, 15, "start", "font-weight=\"bold\"", words);
     for (int r = 0; r < rings->count; r++) {
         double share = 0;
         int same = 0;
-        bool again = false;
-        rota_topo_ring ring = topo_view_ring(view, r);
-        for (int q = 0; q < r && !again; q++)
-            again = same_order(topo_view_ring(view, q).gpus, ring.gpus, view->info.gpus);
-        for (int q = r; q < rings->count && !again; q++)
-            if (same_order(ring.gpus, topo_view_ring(view, q).gpus, view->info.gpus)) {
-                share += topo_view_ring(view, q).share;
-                same++;
-            }
-        if (again)
+        if (topo_view_first_alike(view, r) != r)
             continue;
         if (drawn == MOST_CIRCLES) {
             text(drawing, MARGIN, drawing->bottom + 14, 12, "start", "",
@@ -364,28 +407,59 @@ static void draw_rings(struct drawing *drawing, double top) {
             drawing->bottom += 24;
             break;
         }
-        double x = MARGIN + CIRCLE + 20 + drawn % CIRCLES_PER_ROW * (2.0 * CIRCLE + 60);
-        double y = top + 40 + CIRCLE + drawn / CIRCLES_PER_ROW * (2.0 * CIRCLE + 56);
+        for (int q = r; q < rings->count; q++)
+            if (topo_view_same_order(view, r, q)) {
+                share += topo_view_ring(view, q).share;
+                same++;
+            }
+        double x = MARGIN + circle + 20 + drawn % row * width;
+        double y = top + 44 + circle + drawn / row * height;
+        rota_topo_ring ring = topo_view_ring(view, r);
         draw_circle(drawing, &ring, share, same, x, y);
-        drawing->right = fmax(drawing->right, x + CIRCLE + 30);
-        drawing->bottom = fmax(drawing->bottom, y + CIRCLE + 30);
+        drawing->right = fmax(drawing->right, x + circle + 30);
+        drawing->bottom = fmax(drawing->bottom, y + circle + 40);
         drawn++;
     }
 }
 
+static void draw_sample(struct drawing *drawing, double *x, double y, const char *color,
+                        double width, bool dashed, const char *words) {
+    fprintf(drawing->out,
+            "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" "
+            "stroke-width=\"%.1f\"%s/>\n",
+            *x, y, *x + 26, y, color, width, dashed ? " stroke-dasharray=\"6 4\"" : "");
+    text(drawing, *x + 32, y + 4, 11, "start", "fill=\"#444\"", words);
+    *x += 50 + 6.4 * (double)strlen(words);
+    drawing->right = fmax(drawing->right, *x);
+}
+
+/* Only what is in the picture: numbers of links, classes of hops. */
 static void draw_legend(struct drawing *drawing, double top) {
-    double x = MARGIN;
-    for (int class = ROTA_PATH_LNK; class < ROTA_PATH_COUNT; class ++, x += 74) {
-        fprintf(drawing->out,
-                "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" "
-                "stroke-width=\"3\"%s/>\n",
-                x, top, x + 26, top, class_colors[class],
-                class == ROTA_PATH_LNK ? "" : " stroke-dasharray=\"6 4\"");
-        text(drawing, x + 32, top + 4, 11, "start", "fill=\"#444\"",
-             rota_path_name((rota_path) class));
+    const struct topo_view *view = drawing->view;
+    double x = MARGIN, y = top;
+    int most = has_switch(view) ? 0 : most_links(view);
+    char words[96];
+    for (int links = 1; links <= most; links++) {
+        bool there = false;
+        for (int i = 0; i < view->info.gpus; i++)
+            for (int j = 0; j < i; j++)
+                there = there || links_between(view, i, j) == links;
+        snprintf(words, sizeof(words), "%d link%s", links, links == 1 ? "" : "s");
+        if (there)
+            draw_sample(drawing, &x, y, link_color(links, most), link_width(links, most), false,
+                        words);
     }
-    drawing->right = fmax(drawing->right, x);
-    drawing->bottom = top + 20;
+    if (x > MARGIN && drawing->used != 0) {
+        x = MARGIN;
+        y += 20;
+    }
+    for (int class = ROTA_PATH_LNK; class < ROTA_PATH_COUNT; class ++) {
+        snprintf(words, sizeof(words), "%s: %s", rota_path_name((rota_path) class),
+                 class_words[class]);
+        if ((drawing->used >> class & 1) != 0)
+            draw_sample(drawing, &x, y, class_colors[class], 3, class != ROTA_PATH_LNK, words);
+    }
+    drawing->bottom = x > MARGIN ? y + 20 : top;
 }
 
 static void draw_tips(FILE *out) {

@@ -123,35 +123,81 @@ static void print_nics(const struct topo_view *view, FILE *out) {
     }
 }
 
-static void print_hops(const int *hops, FILE *out) {
-    const char *separator = "";
-    for (int class = ROTA_PATH_COUNT - 1; class > ROTA_PATH_LOC; class --)
-        if (hops[class] > 0) {
-            fprintf(out, "%s%d %s", separator, hops[class], rota_path_name((rota_path) class));
-            separator = " + ";
-        }
-}
-
-static void print_one_ring(const struct topo_view *view, int r, FILE *out) {
-    rota_topo_ring ring = topo_view_ring(view, r);
-    fprintf(out, "  ring %-3d %5.3g x %6.1f GB/s  ", r, ring.share, ring.bandwidth_gbps);
+static void print_order(const struct topo_view *view, const int *gpus, FILE *out) {
     for (int i = 0; i < view->info.gpus; i++) {
-        int from = ring.gpus[i], to = ring.gpus[(i + 1) % view->info.gpus];
-        rota_path class = rota_topo_gpu_path(view->topo, from, to);
-        fprintf(out, "%d", from);
+        rota_path class = rota_topo_gpu_path(view->topo, gpus[i], gpus[(i + 1) % view->info.gpus]);
+        fprintf(out, "%d", gpus[i]);
         if (class == ROTA_PATH_LNK)
             fputs(" -> ", out);
         else
             fprintf(out, " -%s-> ", rota_path_name(class));
     }
-    fprintf(out, "%d", ring.gpus[0]);
-    for (int p = 0; p < ring.port_count && ring.ports[p] >= 0; p++)
+    fprintf(out, "%d", gpus[0]);
+}
+
+static void print_ports(const struct topo_view *view, const rota_topo_ring *ring, FILE *out) {
+    for (int p = 0; p < ring->port_count && ring->ports[p] >= 0; p++)
         fprintf(out, "%s%s",
                 p == 0       ? "  in "
                 : p % 2 == 1 ? ", out "
                              : ", in ",
-                rota_topo_port_name(view->topo, ring.ports[p]));
+                rota_topo_port_name(view->topo, ring->ports[p]));
+}
+
+/* Rings of one order that open at the same GPU, next to the same NICs. */
+static bool opens_alike(const struct topo_view *view, int a, int b) {
+    rota_topo_ring left = topo_view_ring(view, a), right = topo_view_ring(view, b);
+    return left.gpus[0] == right.gpus[0] && topo_view_same_order(view, a, b) &&
+           memcmp(left.ports, right.ports, (size_t)left.port_count * sizeof(int)) == 0;
+}
+
+/* "rings 0-3 8  from GPU 0  in mlx5_0, out mlx5_3" */
+static void print_numbers(const struct topo_view *view, int first, int last, FILE *out) {
+    rota_topo_ring ring = topo_view_ring(view, first);
+    fputs("    rings", out);
+    for (int r = first; r <= last; r++) {
+        int end = r;
+        if (!opens_alike(view, first, r))
+            continue;
+        while (end < last && opens_alike(view, first, end + 1))
+            end++;
+        fprintf(out, end > r ? " %d-%d" : " %d", r, end);
+        r = end;
+    }
+    fprintf(out, "  from GPU %d", ring.gpus[0]);
+    print_ports(view, &ring, out);
     fputc('\n', out);
+}
+
+/* Rings that take the GPUs in one order, which is printed once, and the NICs where they open. */
+static void print_alike(const struct topo_view *view, int first, FILE *out) {
+    rota_topo_ring ring = topo_view_ring(view, first);
+    int count = 0, last = first;
+    double share = 0;
+    for (int r = first; r < view->rings.count; r++)
+        if (topo_view_first_alike(view, r) == first) {
+            share += topo_view_ring(view, r).share;
+            last = r;
+            count++;
+        }
+    if (count == 1) {
+        fprintf(out, "  ring %-3d %5.3g x %6.1f GB/s  ", first, ring.share, ring.bandwidth_gbps);
+        print_order(view, ring.gpus, out);
+        print_ports(view, &ring, out);
+        fputc('\n', out);
+        return;
+    }
+    fprintf(out, "  %d rings, %.3g links together, %.1f GB/s each:  ", count, share,
+            ring.bandwidth_gbps);
+    print_order(view, ring.gpus, out);
+    fputc('\n', out);
+    for (int r = first; r <= last; r++) {
+        bool again = topo_view_first_alike(view, r) != first;
+        for (int q = first; q < r && !again; q++)
+            again = opens_alike(view, q, r);
+        if (!again)
+            print_numbers(view, r, last, out);
+    }
 }
 
 static void print_rings(const struct topo_view *view, FILE *out) {
@@ -163,10 +209,10 @@ static void print_rings(const struct topo_view *view, FILE *out) {
     }
     if (strcmp(rings->bound_kind, "hops") == 0) {
         fputs("one, with hops ", out);
-        print_hops(rings->hops, out);
+        topo_view_print_hops(rings->hops, out);
         fputs(rings->optimal ? ", the fewest possible\n" : "; bound ", out);
         if (!rings->optimal) {
-            print_hops(rings->bound_hops, out);
+            topo_view_print_hops(rings->bound_hops, out);
             fputc('\n', out);
         }
     } else {
@@ -175,7 +221,8 @@ static void print_rings(const struct topo_view *view, FILE *out) {
                 rings->optimal ? ": optimal" : "");
     }
     for (int r = 0; r < rings->count; r++)
-        print_one_ring(view, r, out);
+        if (topo_view_first_alike(view, r) == r)
+            print_alike(view, r, out);
     for (int i = 0; i < rings->island_count; i++) {
         rota_topo_island island = topo_view_island(view, i);
         fputs("  island", out);

@@ -61,6 +61,33 @@ rota_topo_ring topo_view_ring(const struct topo_view *view, int index) {
     return ring;
 }
 
+bool topo_view_same_order(const struct topo_view *view, int a, int b) {
+    const int *left = topo_view_ring(view, a).gpus, *right = topo_view_ring(view, b).gpus;
+    int count = view->info.gpus, at = 0;
+    while (at < count && right[at] != left[0])
+        at++;
+    for (int i = 0; i < count; i++)
+        if (left[i] != right[(at + i) % count])
+            return false;
+    return true;
+}
+
+int topo_view_first_alike(const struct topo_view *view, int index) {
+    int first = 0;
+    while (first < index && !topo_view_same_order(view, first, index))
+        first++;
+    return first;
+}
+
+void topo_view_print_hops(const int *hops, FILE *out) {
+    const char *separator = "";
+    for (int path = ROTA_PATH_COUNT - 1; path > ROTA_PATH_LOC; path--)
+        if (hops[path] > 0) {
+            fprintf(out, "%s%d %s", separator, hops[path], rota_path_name((rota_path)path));
+            separator = " + ";
+        }
+}
+
 rota_topo_tree topo_view_tree(const struct topo_view *view, int index) {
     rota_topo_tree tree = ROTA_TOPO_TREE_INIT;
     (void)rota_topo_tree_describe(view->topo, index, &tree);

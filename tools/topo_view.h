@@ -38,5 +38,11 @@ int topo_view_above(const struct topo_view *view, int node, rota_topo_kind kind)
 rota_topo_ring topo_view_ring(const struct topo_view *view, int index);
 rota_topo_tree topo_view_tree(const struct topo_view *view, int index);
 rota_topo_island topo_view_island(const struct topo_view *view, int index);
+/* Whether rings a and b take the GPUs in the same order, wherever they begin. */
+bool topo_view_same_order(const struct topo_view *view, int a, int b);
+/* The first ring in the order of this one. */
+int topo_view_first_alike(const struct topo_view *view, int index);
+/* "2 SYS + 6 PIX" */
+void topo_view_print_hops(const int *hops, FILE *out);
 
 #endif

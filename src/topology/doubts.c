@@ -64,8 +64,8 @@ static void doubt_links(struct topo *topo, int *degrees) {
             topo_warn(topo, "%s has no %s while its %d siblings have %d", name, brand_name(topo),
                       count_of(degrees, gpus, usual), usual);
         else if (degrees[i] == 0)
-            topo_warn(topo, "%s has no %s while %d others have some", name, brand_name(topo),
-                      linked);
+            topo_warn(topo, "%s has no %s while %d other%s some", name, brand_name(topo), linked,
+                      linked == 1 ? " has" : "s have");
         else if (degrees[i] < usual)
             topo_warn(topo, "%s has %d %s%s while %d of its siblings have %d", name, degrees[i],
                       brand_name(topo), degrees[i] == 1 ? "" : "s", count_of(degrees, gpus, usual),
@@ -217,6 +217,8 @@ static void doubt_nics(struct topo *topo, int *classes, int *counts) {
                   rota_path_name(ROTA_PATH_SYS), rota_path_name((rota_path)nearest));
     if (gpus > 0 && topo->port_count == 0)
         topo_warn(topo, "no NIC was found");
+    if (gpus == 0 && !topo->is_this_machine)
+        topo_warn(topo, "no GPU was found");
     int several = majority(counts, gpus);
     for (int i = 0; i < gpus; i++)
         if (classes[i] == usual && counts[i] < several)
@@ -257,6 +259,11 @@ static void warn_of_bridges(struct topo *topo, int first, int count, const char 
 static void doubt_bridges(struct topo *topo) {
     char said[160] = "", says[160];
     int first = -1, count = 0;
+    bool *named = calloc((size_t)topo->node_count + 1, sizeof(bool));
+    if (named == NULL) {
+        topo->no_memory = true;
+        return;
+    }
     for (int i = topo->node_count - 1; i >= 0; i--) {
         const struct topo_node *node = &topo->nodes[i];
         struct topo_node *above = node->parent >= 0 ? &topo->nodes[node->parent] : NULL;
@@ -267,19 +274,20 @@ static void doubt_bridges(struct topo *topo) {
                  "%d lanes of %.1f GT/s above a device with %d of %.1f: doubtful%s", above->lanes,
                  above->gts, node->lanes, node->gts,
                  above->lanes < node->lanes ? ", taken as wide as the device" : "");
+        count += !named[node->parent] && strcmp(says, said) == 0;
         if (strcmp(says, said) != 0) {
             warn_of_bridges(topo, first, count, said);
             memcpy(said, says, sizeof(said));
-            count = 0;
+            count = 1;
         }
-        first = node->parent;
-        count++;
+        named[first = node->parent] = true;
         if (above->lanes < node->lanes) {
             above->lanes = node->lanes;
             above->gbps = topo_pci_speed(above->gts, above->lanes);
         }
     }
     warn_of_bridges(topo, first, count, said);
+    free(named);
 }
 
 static int compare_names(const void *left, const void *right) {

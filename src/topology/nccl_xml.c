@@ -36,7 +36,8 @@ struct reading {
     struct target *targets;
     int target_count, target_room;
     size_t affinity_length;
-    int unclassified, no_speed, no_vendor, no_affinity, stray_text;
+    int unclassified, by_class, no_speed, no_vendor, no_affinity, no_port_speed, stray_text;
+    char some_gpu[32], some_port[64]; /* of those */
     int ports, direct_ports;
 };
 
@@ -207,8 +208,8 @@ static int open_port(struct reading *reading, int parent, const char **attribute
     node->gbps = leading_number(topo_xml_attribute(attributes, "speed")) / 8000.0; /* from Mbit/s */
     reading->direct_ports += attribute_int(attributes, "gdr", 1) != 0;
     reading->ports++;
-    if (node->gbps <= 0)
-        topo_warn(reading->topo, "NIC port %s has no speed", node->name);
+    if (node->gbps <= 0 && reading->no_port_speed++ == 0)
+        memcpy(reading->some_port, node->name, sizeof(node->name));
     return port;
 }
 
@@ -325,8 +326,10 @@ static void classify_leaves(struct reading *reading) {
             node->kind = TOPO_GONE;
             reading->unclassified++;
         }
-        if (node->kind == TOPO_GPU)
-            topo_warn(topo, "%s is a GPU by its PCI class alone", node->busid);
+        if (node->kind == TOPO_GPU) {
+            reading->by_class++;
+            memcpy(reading->some_gpu, node->busid, sizeof(node->busid));
+        }
     }
     for (int i = 0, count = topo->node_count; i < count; i++)
         if (topo->nodes[i].kind == TOPO_NIC && !has_child[i]) {
@@ -436,17 +439,22 @@ static void resolve_targets(struct reading *reading) {
 
 static void summarize(struct reading *reading) {
     struct topo *topo = reading->topo;
+    if (reading->by_class > 0)
+        topo_warn(topo, "known to be GPUs by their PCI class alone: %d, the first %s",
+                  reading->by_class, reading->some_gpu);
+    if (reading->no_port_speed > 0)
+        topo_warn(topo, "NIC ports without a speed: %d, the first %s", reading->no_port_speed,
+                  reading->some_port);
     if (reading->unclassified > 0)
-        topo_warn(topo, "%d PCI devices have no class: what they are is unknown, left out",
-                  reading->unclassified);
+        topo_warn(topo, "PCI devices without a class, left out: %d", reading->unclassified);
     if (reading->no_speed > 0)
-        topo_warn(topo, "%d PCI devices have no usable link_speed or link_width",
+        topo_warn(topo, "PCI devices without a usable link_speed or link_width: %d",
                   reading->no_speed);
     if (reading->no_vendor > 0)
-        topo_warn(topo, "%d cpu elements have no arch or vendor: NUMA links get the default speed",
+        topo_warn(topo, "cpu elements without arch or vendor: %d; NUMA links get the default speed",
                   reading->no_vendor);
     if (reading->no_affinity > 0)
-        topo_warn(topo, "%d cpu elements have no affinity: their CPUs are unknown",
+        topo_warn(topo, "cpu elements without affinity: %d; their CPUs are unknown",
                   reading->no_affinity);
     if (reading->ports > 0 && reading->direct_ports == 0)
         topo_warn(topo, "no NIC reaches GPU memory by itself (gdr=0): data are copied through the "

@@ -388,12 +388,14 @@ Test(topology, what_is_odd_is_named) {
         const char *file, *words;
     } odd[] = {
         {"nccl/azure-ncv4.xml", "names itself as the target of 12 links"},
-        {"nccl/aws-p4d.xml", "by its PCI class alone"},
+        {"nccl/aws-p4d.xml", "by their PCI class alone: 8, the first 0000:10:1c.0"},
         {"nccl/aws-p4d.xml", "direct links, but the source has none"},
         {"nccl/oci-a100-flattened-b4.xml", "CPUs may be missing"},
-        {"nccl/oci-h100.xml", "5.0 GT/s above a device with 16 of 32.0"},
+        {"nccl/oci-h100.xml",
+         "0000:08:00.0 and 7 more are said to have 16 lanes of 5.0 GT/s above a device with 16 of "
+         "32.0"},
         {"nccl/dgx-a100.xml", "stray text"},
-        {"nccl/dgx-a100.xml", "several ports"},
+        {"nccl/dgx-a100.xml", "2 NICs have several ports (up to 2), which share their PCI link"},
         {"matrix/8xb200-one-gpu-without-nvlink.txt", "GPU 2 (GPU2) has no NVLink while its 7"},
         {"matrix/dgx-a100.txt", "links per GPU to NVSwitches"},
     };
