@@ -123,6 +123,19 @@ static void look_at_shared_memory(const struct preflight *preflight) {
         close(fd);
 }
 
+static void look_at_huge_pages(const struct preflight *preflight) {
+    char text[128];
+    if (!read_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled", text, sizeof(text)))
+        preflight_tell(preflight, ROTA_FINDING_OK, "huge pages", NULL, "this system has none");
+    else if (strstr(text, "[never]") != NULL || strstr(text, "[deny]") != NULL)
+        preflight_tell(preflight, ROTA_FINDING_OK, "huge pages", NULL,
+                       "not for shared memory; rota_mem_alloc uses them after echo advise "
+                       "> /sys/kernel/mm/transparent_hugepage/shmem_enabled");
+    else
+        preflight_tell(preflight, ROTA_FINDING_OK, "huge pages", NULL,
+                       "for memory from rota_mem_alloc, unless ROTA_HUGE_PAGES=off");
+}
+
 static void look_at_ptrace(const struct preflight *preflight) {
     char scope[16];
     if (!read_line("/proc/sys/kernel/yama/ptrace_scope", scope, sizeof(scope)))
@@ -168,6 +181,7 @@ static void look_at_cores(const struct preflight *preflight) {
 void preflight_machine(const struct preflight *preflight) {
     look_at_limits(preflight);
     look_at_shared_memory(preflight);
+    look_at_huge_pages(preflight);
     look_at_ptrace(preflight);
     look_at_clock(preflight);
     look_at_cores(preflight);

@@ -19,6 +19,10 @@
 
 /* Looks at the round before a worker sleeps: some 20 us, as much as a wake-up costs. */
 #define SPIN_TURNS 2000
+/* Blocks per core at most: what is waited for at the end is part of one. Longer blocks keep each
+ * core in memory of its own, since it fetches ahead what is another's at the end of each. Measured
+ * for 64 MiB on two cores: 80 GB/s in blocks of 64 KiB, 85 to 88 from 512 KiB on. */
+#define CORE_BLOCKS 8
 
 struct reduce_team {
     _Alignas(128) _Atomic uint32_t round; /* odd: open */
@@ -108,8 +112,9 @@ void reduce_team_run(struct reduce_team *team, size_t total, size_t block, reduc
         work(arg, 0, total);
         return;
     }
+    size_t most = block * CORE_BLOCKS * (size_t)(team->nthreads + 1);
     team->total = total;
-    team->block = block;
+    team->block = total > most ? block * (total / most) : block;
     team->work = work;
     team->arg = arg;
     atomic_store_explicit(&team->next, 0, memory_order_relaxed);

@@ -17,9 +17,9 @@ rota_status reduce_team_open(int cores, struct reduce_team **team);
 void reduce_team_close(struct reduce_team *team);
 
 typedef void (*reduce_team_fn)(const void *arg, size_t first, size_t count);
-/* Calls work(arg, first, count) until [0, total) is done, in blocks of `block` or one shorter, in
- * any thread of the team and in any order, and returns when all has been done. Any thread may call
- * it; whoever finds the team at another's work does its own alone. */
+/* Calls work(arg, first, count) until [0, total) is done, in blocks of a multiple of `block` or one
+ * shorter, in any thread of the team and in any order, and returns when all has been done. Any
+ * thread may call it; whoever finds the team at another's work does its own alone. */
 void reduce_team_run(struct reduce_team *team, size_t total, size_t block, reduce_team_fn work,
                      const void *arg);
 

@@ -7,6 +7,11 @@
  * the life of the connection: when a buffer is freed and its pages are used again, the peer sees
  * what is there now, whatever the addresses.
  *
+ * Huge pages are asked for by advice, never reserved: the system gives what it has and small ones
+ * else, and a page that is not there is never a signal. Pages of hugetlbfs would be: a peer that
+ * reads a hole finds the pool empty. Peers get them by the file; both mappings are aligned for them
+ * by the kernel where shared memory may have them.
+ *
  * The mapping is made without access and opened afterwards, because a process that locks all its
  * future memory would otherwise get every page of it. */
 #include "transports/shm/heap.h"
@@ -48,7 +53,7 @@ static void *map(int fd, size_t bytes, int protection) {
     return NULL;
 }
 
-void shm_heap_open(struct shm_heap *heap) {
+void shm_heap_open(struct shm_heap *heap, bool huge) {
     *heap = (struct shm_heap){.fd = -1};
     pthread_mutex_init(&heap->lock, NULL);
     struct rlimit limit; /* growing the file beyond it would raise SIGXFSZ */
@@ -70,6 +75,8 @@ void shm_heap_open(struct shm_heap *heap) {
         goto close;
     }
     place_memory("the heap", heap->base, SHM_HEAP_BYTES);
+    if (huge) /* else what the system does unasked */
+        (void)madvise(heap->base, SHM_HEAP_BYTES, MADV_HUGEPAGE);
     heap->bytes = SHM_HEAP_BYTES;
     heap->fd = fd;
     return;

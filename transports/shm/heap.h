@@ -22,8 +22,8 @@ struct shm_heap {
 };
 
 /* Makes the heap, or leaves it out where the system refuses it or limits address space: buffers are
- * then ordinary memory. */
-void shm_heap_open(struct shm_heap *heap);
+ * then ordinary memory. `huge`: asks for huge pages. */
+void shm_heap_open(struct shm_heap *heap, bool huge);
 void shm_heap_close(struct shm_heap *heap);
 
 /* Whole pages; NULL when there is no room. Any thread. */

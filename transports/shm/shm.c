@@ -58,7 +58,8 @@ static rota_status shm_open_transport(struct transport_host *host, struct transp
     shm->epoll_fd = -1;
     shm->start = (uint64_t)settings_integer(host->settings, SETTING_TEST_SEQUENCE_START);
     init_slots(shm);
-    shm_heap_open(&shm->heap);
+    shm_heap_open(&shm->heap,
+                  strcmp(settings_text(host->settings, SETTING_HUGE_PAGES), "off") != 0);
     rota_status status = shm_arena_open(&shm->arena, host->identity, host->nranks, shm->heap.bytes);
     if (status != ROTA_OK)
         goto free;

@@ -328,9 +328,37 @@ static long heap_pages(const struct shm_heap *heap) {
     return (long)(file.st_blocks * 512 / SHM_PAGE);
 }
 
+/* Whether the mapping that begins at `base` has asked for huge pages. */
+static bool asks_for_huge_pages(const uint8_t *base) {
+    FILE *maps = fopen("/proc/self/smaps", "re");
+    char line[512];
+    bool inside = false, asks = false;
+    REQUIRE(maps != NULL);
+    while (fgets(line, sizeof line, maps)) {
+        if (strstr(line, "memfd:rota-heap"))
+            inside = (uintptr_t)base == strtoull(line, NULL, 16);
+        if (!inside || strncmp(line, "VmFlags:", 8) != 0)
+            continue;
+        asks = strstr(line, " hg") != NULL;
+        inside = false;
+    }
+    fclose(maps);
+    return asks;
+}
+
+Test(shm_heap, huge_pages_are_asked_for_unless_off) {
+    for (int huge = 0; huge < 2; huge++) {
+        struct shm_heap heap;
+        shm_heap_open(&heap, huge);
+        bool known = access("/sys/kernel/mm/transparent_hugepage", F_OK) == 0;
+        cr_assert_eq(asks_for_huge_pages(heap.base), huge && known);
+        shm_heap_close(&heap);
+    }
+}
+
 Test(shm_heap, freed_pages_go_back_and_ranges_join) {
     struct shm_heap heap;
-    shm_heap_open(&heap);
+    shm_heap_open(&heap, true);
     cr_assert_eq(heap.bytes, SHM_HEAP_BYTES);
     uint8_t *blocks[50];
     for (int i = 0; i < 50; i++) {
@@ -361,7 +389,7 @@ Test(shm_heap, freed_pages_go_back_and_ranges_join) {
 
 Test(shm_heap, a_peer_sees_what_is_there_now) {
     struct shm_heap heap;
-    shm_heap_open(&heap);
+    shm_heap_open(&heap, true);
     cr_assert_null(shm_heap_map(heap.fd, heap.bytes - SHM_PAGE)); /* not what it said */
     const uint8_t *seen = shm_heap_map(heap.fd, heap.bytes);
     REQUIRE(seen);
@@ -382,7 +410,7 @@ Test(shm_heap, limited_address_space_has_none) {
     struct rlimit limit = {.rlim_cur = (rlim_t)1 << 50, .rlim_max = RLIM_INFINITY};
     cr_assert_eq(setrlimit(RLIMIT_AS, &limit), 0);
     struct shm_heap heap;
-    shm_heap_open(&heap);
+    shm_heap_open(&heap, true);
     cr_assert_eq(heap.fd, -1);
     cr_assert_null(shm_heap_allocate(&heap, 1));
     cr_assert_eq(shm_heap_find(&heap, &heap, 1), 0);
