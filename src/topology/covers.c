@@ -46,7 +46,7 @@
 
 struct covers {
     int n, count, arcs;
-    int *order;         /* arcs with capacity, n * from + to, shuffled */
+    int *order;         /* arcs with capacity, n * from + to, shuffled; all are one allocation */
     int *next, *prev;   /* per cover and vertex */
     int *cycles;        /* per cover: how many */
     int *label;         /* per cover and vertex: which cycle */
@@ -56,39 +56,24 @@ struct covers {
     double heat; /* of the annealing */
 };
 
-static void covers_free(struct covers *covers) {
-    free(covers->order);
-    free(covers->next);
-    free(covers->prev);
-    free(covers->cycles);
-    free(covers->label);
-    free(covers->left);
-    free(covers->used);
-    free(covers->trail);
-    free(covers->fresh);
-}
-
 static bool covers_init(struct covers *covers, int n, const int *capacity, int most) {
     size_t arcs = (size_t)n * (size_t)n, width = (size_t)most * (size_t)n;
     *covers = (struct covers){.n = n, .random = 1};
-    covers->order = malloc(arcs * sizeof(int));
-    covers->left = malloc(arcs * sizeof(int));
-    covers->used = malloc(arcs * sizeof(int));
-    covers->next = malloc(width * sizeof(int));
-    covers->prev = malloc(width * sizeof(int));
-    covers->cycles = malloc((size_t)most * sizeof(int));
-    covers->trail = malloc((size_t)n * sizeof(int));
-    covers->fresh = malloc(2 * (size_t)n * sizeof(int));
-    covers->label = malloc(width * sizeof(int));
-    for (int i = 0; i < n * n && covers->order != NULL; i++)
+    covers->order = malloc((3 * arcs + 3 * width + (size_t)most + 3 * (size_t)n) * sizeof(int));
+    if (covers->order == NULL)
+        return false;
+    covers->left = &covers->order[arcs];
+    covers->used = &covers->left[arcs];
+    covers->next = &covers->used[arcs];
+    covers->prev = &covers->next[width];
+    covers->label = &covers->prev[width];
+    covers->cycles = &covers->label[width];
+    covers->trail = &covers->cycles[most];
+    covers->fresh = &covers->trail[n];
+    for (int i = 0; i < n * n; i++)
         if (capacity[i] > 0 && i / n != i % n)
             covers->order[covers->arcs++] = i;
-    if (covers->order != NULL && covers->left != NULL && covers->used != NULL &&
-        covers->next != NULL && covers->prev != NULL && covers->cycles != NULL &&
-        covers->trail != NULL && covers->fresh != NULL && covers->label != NULL)
-        return true;
-    covers_free(covers);
-    return false;
+    return true;
 }
 
 static int draw(struct covers *covers, int below) {
@@ -452,19 +437,10 @@ static int common_divisor(int n, const int *capacity) {
 /* What all cycles that were found carry together, if that is more. */
 static bool share(const struct covers *covers, const int *capacity, const struct found *found,
                   struct packed *result) {
-    int n = covers->n;
-    struct packing problem = {.n = n};
-    problem.row = malloc((size_t)n * (size_t)n * sizeof(int));
-    problem.capacity = malloc(((size_t)covers->arcs + 1) * sizeof(double));
-    bool fine = problem.row != NULL && problem.capacity != NULL;
-    for (int i = 0; i < n * n && fine; i++) {
-        problem.row[i] = capacity[i] > 0 && i / n != i % n ? problem.rows : PACKING_NONE;
-        if (problem.row[i] >= 0)
-            problem.capacity[problem.rows++] = capacity[i];
-    }
-    fine = fine && packing_share(&problem, &found->pool, result);
-    free(problem.row);
-    free(problem.capacity);
+    struct packing problem;
+    bool fine = packing_describe(&problem, covers->n, capacity, false) &&
+                packing_solve(&problem, &found->pool, result);
+    packing_forget(&problem);
     return fine;
 }
 
@@ -526,7 +502,7 @@ bool covers_pack(int n, const int *capacity, struct packed *result) {
     result->score *= unit;
     result->bound = bound * unit;
     packing_free(&found.pool);
-    covers_free(&covers);
+    free(covers.order);
     free(reduced);
     return fine;
 }

@@ -168,25 +168,12 @@ static void limit_network(const struct tour *tour, const struct site *site,
 
 static bool find_packed(const struct tour *tour, struct site *site) {
     int n = site->gpu_count, width = n + 1;
-    struct packing problem = {.n = width};
+    struct packing problem;
     struct packed packed = {0};
-    problem.row = malloc((size_t)(width * width) * sizeof(int));
-    problem.capacity = malloc((size_t)(width * width + 2 * width) * sizeof(double));
-    bool fine = problem.row != NULL && problem.capacity != NULL;
-    for (int i = 0; i < width && fine; i++)
-        for (int j = 0; j < width; j++) {
-            int links =
-                i == 0 || j == 0 ? 0 : topo_links(tour->topo, site->gpus[i - 1], site->gpus[j - 1]);
-            problem.row[i * width + j] = i == j             ? PACKING_NONE
-                                         : i == 0 || j == 0 ? PACKING_FREE
-                                         : links > 0        ? problem.rows
-                                                            : PACKING_NONE;
-            if (links > 0)
-                problem.capacity[problem.rows++] = links;
-        }
+    bool fine = topo_pack_paths(tour->topo, site->gpus, n, &problem);
     if (fine)
         limit_network(tour, site, &problem);
-    fine = fine && packing_solve(&problem, &packed);
+    fine = fine && packing_solve(&problem, NULL, &packed);
     site->bound = packed.bound;
     for (int c = 0; c < packed.count && fine; c++) {
         struct path *path = add_path(site, packed.shares[c]);
@@ -194,8 +181,7 @@ static bool find_packed(const struct tour *tour, struct site *site) {
         for (int i = 0; i < n && fine; i++)
             path->gpus[i] = site->gpus[packed.cycles[c * width + 1 + i] - 1];
     }
-    free(problem.row);
-    free(problem.capacity);
+    packing_forget(&problem);
     packing_free(&packed);
     return fine;
 }

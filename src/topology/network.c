@@ -64,21 +64,16 @@ static bool pack_stations(const struct fabric *fabric, struct network *network) 
     int n = fabric->stations;
     int *capacity = malloc((size_t)(n * n) * sizeof(int));
     struct packing problem = {.n = n};
-    problem.row = malloc((size_t)(n * n) * sizeof(int));
-    problem.capacity = malloc((size_t)(n * n) * sizeof(double));
-    bool fine = capacity != NULL && problem.row != NULL && problem.capacity != NULL;
-    for (int i = 0; i < n * n && fine; i++) {
+    for (int i = 0; i < n * n && capacity != NULL; i++)
         capacity[i] = fabric->capacity[i / n * fabric->switches + i % n];
-        problem.row[i] = i / n != i % n && capacity[i] > 0 ? problem.rows : PACKING_NONE;
-        if (problem.row[i] >= 0)
-            problem.capacity[problem.rows++] = capacity[i];
-    }
-    if (fine)
-        fine = n > HAMILTON_EXACT ? covers_pack(n, capacity, &network->orders)
-                                  : packing_solve(&problem, &network->orders);
+    bool fine = capacity != NULL;
+    if (fine && n > HAMILTON_EXACT)
+        fine = covers_pack(n, capacity, &network->orders);
+    else if (fine)
+        fine = packing_describe(&problem, n, capacity, false) &&
+               packing_solve(&problem, NULL, &network->orders);
+    packing_forget(&problem);
     free(capacity);
-    free(problem.row);
-    free(problem.capacity);
     return fine;
 }
 

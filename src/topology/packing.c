@@ -29,31 +29,68 @@ struct simplex {
     const struct packing *problem;
     struct hamilton search;
     int rows, n;
-    double *inverse;  /* rows * rows: of the basis */
+    double *inverse;  /* rows * rows: of the basis; one allocation with the following */
     double *value;    /* of the basic variables, under disturbed capacities */
     double *price;    /* per row */
     double *entering; /* the entering column in terms of the basis */
     double *weights;  /* of arcs */
+    double *costs;    /* of the cycles found */
     int *basic;       /* per row: -1 - row of a slack, else a column */
-    int *columns;     /* cycles, n vertices each */
-    int column_count, column_room;
-    int *found; /* up to `most` cycles that may enter */
-    double *costs;
+    int *found;       /* up to `most` cycles that may enter; one allocation with basic */
     int most;
+    int *columns; /* cycles, n vertices each */
+    int column_count, column_room;
     const struct packed *pool; /* cycles to choose from, NULL: all */
 };
+
+bool packing_describe(struct packing *problem, int n, const int *capacity, bool open) {
+    int width = open ? n + 1 : n, skip = width - n;
+    size_t arcs = (size_t)width * (size_t)width;
+    *problem = (struct packing){.n = width};
+    problem->row = malloc(arcs * sizeof(int) + 1);
+    problem->capacity = malloc((arcs + 2 * (size_t)width) * sizeof(double) + 1);
+    if (problem->row == NULL || problem->capacity == NULL)
+        return false;
+    for (int i = 0; i < width; i++)
+        for (int j = 0; j < width; j++) {
+            bool free_arc = i < skip || j < skip;
+            int arcs_here = free_arc ? 0 : capacity[(i - skip) * n + j - skip];
+            problem->row[i * width + j] = i == j          ? PACKING_NONE
+                                          : free_arc      ? PACKING_FREE
+                                          : arcs_here > 0 ? problem->rows
+                                                          : PACKING_NONE;
+            if (i != j && arcs_here > 0)
+                problem->capacity[problem->rows++] = arcs_here;
+        }
+    return true;
+}
+
+void packing_forget(struct packing *problem) {
+    free(problem->row);
+    free(problem->capacity);
+}
+
+/* Room for so many cycles. */
+static bool packed_init(struct packed *packed, int n, size_t cycles) {
+    *packed = (struct packed){.n = n};
+    packed->cycles = malloc((cycles + 1) * (size_t)n * sizeof(int));
+    packed->shares = malloc((cycles + 1) * sizeof(double));
+    if (packed->cycles != NULL && packed->shares != NULL)
+        return true;
+    packing_free(packed);
+    return false;
+}
+
+static void packed_add(struct packed *packed, const int *cycle, double share) {
+    memcpy(&packed->cycles[packed->count * packed->n], cycle, (size_t)packed->n * sizeof(int));
+    packed->shares[packed->count++] = share;
+}
 
 static void simplex_free(struct simplex *simplex) {
     hamilton_free(&simplex->search);
     free(simplex->inverse);
-    free(simplex->value);
-    free(simplex->price);
-    free(simplex->entering);
-    free(simplex->weights);
     free(simplex->basic);
     free(simplex->columns);
-    free(simplex->found);
-    free(simplex->costs);
 }
 
 static bool simplex_init(struct simplex *simplex, const struct packing *problem,
@@ -64,19 +101,19 @@ static bool simplex_init(struct simplex *simplex, const struct packing *problem,
     if (pool == NULL && !hamilton_init(&simplex->search, problem->n))
         return false;
     simplex->most = problem->n < 16 ? problem->n : 16;
-    simplex->found = calloc((size_t)simplex->most * n, sizeof(int));
-    simplex->costs = calloc((size_t)simplex->most, sizeof(double));
-    simplex->inverse = calloc(rows * rows + 1, sizeof(double));
-    simplex->value = calloc(rows + 1, sizeof(double));
-    simplex->price = calloc(rows + 1, sizeof(double));
-    simplex->entering = calloc(rows + 1, sizeof(double));
-    simplex->weights = calloc(n * n, sizeof(double));
-    simplex->basic = calloc(rows + 1, sizeof(int));
-    if (!simplex->inverse || !simplex->value || !simplex->price || !simplex->entering ||
-        !simplex->weights || !simplex->basic || !simplex->found || !simplex->costs) {
+    size_t most = (size_t)simplex->most;
+    simplex->inverse = calloc(rows * rows + 3 * rows + n * n + most, sizeof(double));
+    simplex->basic = calloc(rows + most * n, sizeof(int));
+    if (simplex->inverse == NULL || simplex->basic == NULL) {
         simplex_free(simplex);
         return false;
     }
+    simplex->value = &simplex->inverse[rows * rows];
+    simplex->price = &simplex->value[rows];
+    simplex->entering = &simplex->price[rows];
+    simplex->weights = &simplex->entering[rows];
+    simplex->costs = &simplex->weights[n * n];
+    simplex->found = &simplex->basic[rows];
     for (int i = 0; i < simplex->rows; i++) {
         double disturbed = 1e-7 * (1.0 + fmod((i + 1) * 0.6180339887498949, 1.0) * 8);
         simplex->inverse[(size_t)i * rows + (size_t)i] = 1;
@@ -246,15 +283,10 @@ static void fit(const struct packing *problem, struct packed *result, double *lo
 }
 
 static bool collect(struct simplex *simplex, double cheapest, struct packed *result) {
-    size_t rows = (size_t)simplex->rows, n = (size_t)simplex->n;
+    size_t rows = (size_t)simplex->rows;
     const double *capacity = simplex->problem->capacity;
-    *result = (struct packed){.n = simplex->n};
-    result->cycles = malloc((rows + 1) * n * sizeof(int));
-    result->shares = malloc((rows + 1) * sizeof(double));
-    if (result->cycles == NULL || result->shares == NULL) {
-        packing_free(result);
+    if (!packed_init(result, simplex->n, rows))
         return false;
-    }
     for (size_t i = 0; i < rows; i++) {
         double share = 0;
         if (simplex->basic[i] < 0)
@@ -265,9 +297,7 @@ static bool collect(struct simplex *simplex, double cheapest, struct packed *res
             continue;
         if (fabs(share - round(share)) < 1e-7)
             share = round(share);
-        memcpy(&result->cycles[(size_t)result->count * n],
-               &simplex->columns[(size_t)simplex->basic[i] * n], n * sizeof(int));
-        result->shares[result->count++] = share;
+        packed_add(result, &simplex->columns[simplex->basic[i] * simplex->n], share);
     }
     fit(simplex->problem, result, simplex->entering);
     find_prices(simplex);
@@ -277,7 +307,8 @@ static bool collect(struct simplex *simplex, double cheapest, struct packed *res
     return true;
 }
 
-static bool solve(const struct packing *problem, const struct packed *pool, struct packed *result) {
+bool packing_solve(const struct packing *problem, const struct packed *pool,
+                   struct packed *result) {
     struct simplex simplex;
     double cheapest;
     if (!simplex_init(&simplex, problem, pool))
@@ -285,15 +316,6 @@ static bool solve(const struct packing *problem, const struct packed *pool, stru
     bool solved = optimize(&simplex, &cheapest) && collect(&simplex, cheapest, result);
     simplex_free(&simplex);
     return solved;
-}
-
-bool packing_solve(const struct packing *problem, struct packed *result) {
-    return solve(problem, NULL, result);
-}
-
-bool packing_share(const struct packing *problem, const struct packed *pool,
-                   struct packed *result) {
-    return solve(problem, pool, result);
 }
 
 void packing_free(struct packed *result) {
@@ -328,7 +350,7 @@ static void use(const struct packing *problem, const int *cycle, int times) {
 
 static bool level_open(const struct packing *problem, struct level *level, int wanted) {
     *level = (struct level){.taken = -1};
-    if (!packing_solve(problem, &level->solution) || level->solution.bound < wanted - 1e-6)
+    if (!packing_solve(problem, NULL, &level->solution) || level->solution.bound < wanted - 1e-6)
         return false;
     level->order = malloc(((size_t)level->solution.count + 1) * sizeof(int));
     if (level->order != NULL)
@@ -368,18 +390,11 @@ static bool level_take(const struct packing *problem, struct level *level, int w
 
 static bool keep_whole(const struct packing *problem, const struct level *levels, int depth,
                        struct packed *result) {
-    size_t n = (size_t)problem->n;
-    *result = (struct packed){.n = problem->n};
-    result->cycles = malloc(((size_t)depth + 1) * n * sizeof(int));
-    result->shares = malloc(((size_t)depth + 1) * sizeof(double));
-    if (result->cycles == NULL || result->shares == NULL) {
-        packing_free(result);
+    if (!packed_init(result, problem->n, (size_t)depth))
         return false;
-    }
     for (int i = 0; i < depth; i++) {
-        memcpy(&result->cycles[(size_t)i * n],
-               &levels[i].solution.cycles[(size_t)levels[i].taken * n], n * sizeof(int));
-        result->shares[result->count++] = levels[i].times;
+        packed_add(result, &levels[i].solution.cycles[levels[i].taken * problem->n],
+                   levels[i].times);
         result->score += levels[i].times;
     }
     return true;

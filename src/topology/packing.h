@@ -23,12 +23,15 @@ struct packed {
     double bound; /* proven: no set of cycles scores more */
 };
 
-/* For at most HAMILTON_EXACT vertices. All fields zero when there is no cycle at all. False without
- * memory. */
-bool packing_solve(const struct packing *problem, struct packed *result);
-/* The same of cycles of the pool alone, whatever the number of vertices; nothing is proven of the
- * bound. */
-bool packing_share(const struct packing *problem, const struct packed *pool, struct packed *result);
+/* An arc with a row of its own from i to j where capacity[n * i + j] is above 0. `open`: with one
+ * vertex more, 0, which free arcs join with all others, 1 ... n. There is room for 2 n + 2 further
+ * rows. To be freed whatever it returns; false without memory. */
+bool packing_describe(struct packing *problem, int n, const int *capacity, bool open);
+void packing_forget(struct packing *problem);
+/* For at most HAMILTON_EXACT vertices; with a pool (else NULL), of its cycles alone, whatever the
+ * number of vertices, and nothing is proven of the bound. All fields zero when there is no cycle at
+ * all. False without memory. */
+bool packing_solve(const struct packing *problem, const struct packed *pool, struct packed *result);
 /* Whole cycles (shares are whole numbers), `wanted` of them; false when none were found within a
  * fixed amount of work (or without memory). */
 bool packing_whole(const struct packing *problem, int wanted, struct packed *result);

@@ -205,64 +205,45 @@ bool topo_score(const struct topo *topo, struct topo_rings *rings) {
     return true;
 }
 
-static bool add_cycles(const int *gpus, const struct packed *packed, bool whole,
-                       struct topo_rings *rings) {
+static bool add_cycles(const struct packed *packed, bool whole, struct topo_rings *rings) {
     for (int c = 0; c < packed->count; c++) {
         int times = whole ? (int)lround(packed->shares[c]) : 1;
         for (int t = 0; t < times; t++) {
             struct topo_ring *ring = topo_add_ring(rings, whole ? 1 : packed->shares[c]);
             if (ring == NULL)
                 return false;
-            for (int i = 0; i < packed->n; i++)
-                ring->gpus[i] = gpus[packed->cycles[c * packed->n + i]];
+            memcpy(ring->gpus, &packed->cycles[c * packed->n], (size_t)packed->n * sizeof(int));
         }
     }
     return true;
 }
 
-static bool describe_links(const struct topo *topo, const int *gpus, int count, bool open,
-                           struct packing *problem) {
-    int n = open ? count + 1 : count;
-    *problem = (struct packing){.n = n};
-    problem->row = malloc((size_t)(n * n) * sizeof(int));
-    problem->capacity = malloc((size_t)(n * n) * sizeof(double));
-    if (problem->row == NULL || problem->capacity == NULL)
-        return false;
-    for (int i = 0; i < n; i++)
-        for (int j = 0; j < n; j++) {
-            int from = i - (n - count), to = j - (n - count);
-            int links = from < 0 || to < 0 ? 0 : topo_links(topo, gpus[from], gpus[to]);
-            problem->row[i * n + j] = i == j               ? PACKING_NONE
-                                      : from < 0 || to < 0 ? PACKING_FREE
-                                      : links > 0          ? problem->rows
-                                                           : PACKING_NONE;
-            if (links > 0 && i != j)
-                problem->capacity[problem->rows++] = links;
-        }
-    return true;
+bool topo_pack_paths(const struct topo *topo, const int *gpus, int count, struct packing *problem) {
+    int *links = malloc((size_t)count * (size_t)count * sizeof(int) + 1);
+    for (int i = 0; i < count * count && links != NULL; i++)
+        links[i] = topo_links(topo, gpus[i / count], gpus[i % count]);
+    *problem = (struct packing){.n = 0};
+    bool fine = links != NULL && packing_describe(problem, count, links, true);
+    free(links);
+    return fine;
 }
 
-static void forget_links(struct packing *problem) {
-    free(problem->row);
-    free(problem->capacity);
-}
-
-static bool find_packed(const struct topo *topo, struct topo_rings *rings, const int *gpus) {
+static bool find_packed(const struct topo *topo, struct topo_rings *rings) {
     struct packing problem;
     struct packed shared = {0}, whole = {0};
-    bool done = describe_links(topo, gpus, topo->gpu_count, false, &problem) &&
-                packing_solve(&problem, &shared);
+    bool done = packing_describe(&problem, topo->gpu_count, topo->matrix, false) &&
+                packing_solve(&problem, NULL, &shared);
     if (done) {
         int wanted = (int)floor(shared.bound + EPSILON);
         bool is_whole = shared.bound < wanted + EPSILON && wanted > 0 &&
                         packing_whole(&problem, wanted, &whole);
         rings->bound = is_whole ? wanted : shared.bound;
         rings->bound_kind = is_whole ? "whole" : "fractional";
-        done = add_cycles(gpus, is_whole ? &whole : &shared, is_whole, rings);
+        done = add_cycles(is_whole ? &whole : &shared, is_whole, rings);
     }
     packing_free(&shared);
     packing_free(&whole);
-    forget_links(&problem);
+    packing_forget(&problem);
     return done;
 }
 
@@ -286,8 +267,7 @@ static bool find_large(const struct topo *topo, struct topo_rings *rings, const 
         whole = whole && fabs(packed.shares[c] - round(packed.shares[c])) < EPSILON;
     rings->bound = packed.bound;
     rings->bound_kind = whole ? "whole" : "fractional";
-    bool fine =
-        packed.count > 0 ? add_cycles(gpus, &packed, whole, rings) : add_any(topo, gpus, rings);
+    bool fine = packed.count > 0 ? add_cycles(&packed, whole, rings) : add_any(topo, gpus, rings);
     packing_free(&packed);
     return fine;
 }
@@ -375,15 +355,15 @@ static int count_paths(const struct topo *topo, const struct topo_island *island
     int paths = -1;
     if (island->count < 2 || island->count + 1 > HAMILTON_EXACT)
         return -1;
-    if (describe_links(topo, island->gpus, island->count, true, &problem) &&
-        packing_solve(&problem, &shared)) {
+    if (topo_pack_paths(topo, island->gpus, island->count, &problem) &&
+        packing_solve(&problem, NULL, &shared)) {
         for (paths = (int)floor(shared.bound + EPSILON); paths > 0; paths--)
             if (packing_whole(&problem, paths, &whole))
                 break;
     }
     packing_free(&shared);
     packing_free(&whole);
-    forget_links(&problem);
+    packing_forget(&problem);
     return paths;
 }
 
@@ -480,7 +460,7 @@ static bool find_on_one_host(const struct topo *topo, struct topo_rings *rings, 
     else if (strcmp(rings->kind, "direct") == 0 && topo->gpu_count > HAMILTON_EXACT)
         fine = find_large(topo, rings, gpus);
     else if (strcmp(rings->kind, "direct") == 0)
-        fine = find_packed(topo, rings, gpus);
+        fine = find_packed(topo, rings);
     else
         fine = find_short_ring(topo, rings, gpus);
     if (fine && strcmp(rings->kind, "islands") == 0)

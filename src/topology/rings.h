@@ -62,4 +62,8 @@ rota_status topo_judge(const struct topo *topo, const char *source,
 /* Fills score, hops, score_gbps from the rings, by loads of links. */
 bool topo_score(const struct topo *topo, struct topo_rings *rings);
 
+/* The links among these GPUs as arcs of paths: `open` (packing.h). */
+struct packing;
+bool topo_pack_paths(const struct topo *topo, const int *gpus, int count, struct packing *problem);
+
 #endif
