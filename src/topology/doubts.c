@@ -103,30 +103,14 @@ static void doubt_numbers(struct topo *topo, const int *devices, int count, bool
     }
 }
 
-static int depth_of(const struct topo *topo, int node) {
-    int depth = 0;
-    while ((node = topo->nodes[node].parent) >= 0)
-        depth++;
-    return depth;
-}
-
-/* Nodes of value 0 are of no account where they are more than a few. */
-static void forget_empty(int *level, int count) {
-    int empty = 0, others = 0;
-    for (int i = 0; i < count; i++) {
-        empty += level[i] == 0;
-        others += level[i] > 0;
-    }
-    for (int i = 0; i < count && others < 3 * empty; i++)
-        level[i] = level[i] == 0 ? -1 : level[i];
-}
-
 /* GPUs or NICs below each NUMA node, package or switch against those of the others at the same
- * depth. What holds none is of interest only if it is a NUMA node without any device. */
+ * depth. What holds none is of interest if it is a NUMA node without any device, or a switch with
+ * NICs among such as have GPUs too, and if at least three times as many hold some. */
 static void doubt_groups(struct topo *topo, enum topo_kind kind, enum topo_kind device) {
     size_t count = (size_t)topo->node_count + 1;
     int *below = calloc(3 * count, sizeof(int)), *level = below + count, deepest = 0;
     int *any = level + count; /* GPUs and NICs */
+    bool with_nics = kind == TOPO_PCI && device == TOPO_GPU;
     char label[96];
     if (below == NULL) {
         topo->no_memory = true;
@@ -137,21 +121,25 @@ static void doubt_groups(struct topo *topo, enum topo_kind kind, enum topo_kind 
             any[at] += topo->nodes[i].kind == TOPO_GPU || topo->nodes[i].kind == TOPO_NIC;
             if (topo->nodes[i].kind == device && topo->nodes[at].kind == kind) {
                 below[at]++;
-                int depth = depth_of(topo, at);
+                int depth = topo_depth(topo, at);
                 deepest = depth > deepest ? depth : deepest;
             }
         }
     for (int depth = 0; depth <= deepest && depth < 16; depth++) {
-        int groups = 0, most = 0;
+        int groups = 0, most = 0, full = 0, empty = 0;
         for (int i = 0; i < topo->node_count; i++) {
-            bool empty = kind == TOPO_NUMA && topo->nodes[i].kind == kind && any[i] == 0;
-            level[i] = (below[i] > 0 || empty) && depth_of(topo, i) == depth ? below[i] : -1;
+            bool bare = topo->nodes[i].kind == kind &&
+                        (with_nics ? any[i] > 0 : kind == TOPO_NUMA && any[i] == 0);
+            level[i] = (below[i] > 0 || bare) && topo_depth(topo, i) == depth ? below[i] : -1;
             groups += level[i] > 0;
+            full += level[i] > 0 && (!with_nics || any[i] > below[i]);
+            empty += level[i] == 0;
             most = level[i] > most ? level[i] : most;
         }
-        forget_empty(level, topo->node_count);
+        for (int i = 0; i < topo->node_count && full < 3 * empty; i++)
+            level[i] = level[i] == 0 ? -1 : level[i];
         int usual = majority(level, topo->node_count);
-        usual = usual < 0 && groups == 2 ? most : usual;
+        usual = usual < 0 && (groups == 2 || (empty > 0 && full >= 3 * empty)) ? most : usual;
         for (int i = 0; i < topo->node_count && groups > 1; i++)
             if (level[i] >= 0 && level[i] < usual)
                 topo_warn(topo, "%s holds %d %s%s while its siblings hold %d",
@@ -159,36 +147,6 @@ static void doubt_groups(struct topo *topo, enum topo_kind kind, enum topo_kind 
                           level[i] == 1 ? "" : "s", usual);
     }
     free(below);
-}
-
-/* A switch with NICs and no GPU, where at least three times as many have both. */
-static void doubt_bare_switches(struct topo *topo) {
-    size_t count = (size_t)topo->node_count + 1;
-    int *gpus = calloc(2 * count, sizeof(int)), *nics = gpus + count;
-    char label[96];
-    if (gpus == NULL) {
-        topo->no_memory = true;
-        return;
-    }
-    for (int i = 0; i < topo->node_count; i++)
-        for (int at = topo->nodes[i].parent; at >= 0; at = topo->nodes[at].parent) {
-            gpus[at] += topo->nodes[i].kind == TOPO_GPU;
-            nics[at] += topo->nodes[i].kind == TOPO_NIC;
-        }
-    for (int depth = 0; depth < 16; depth++) {
-        int both = 0, bare = 0, last = -1;
-        for (int i = 0; i < topo->node_count; i++) {
-            if (topo->nodes[i].kind != TOPO_PCI || nics[i] == 0 || depth_of(topo, i) != depth)
-                continue;
-            both += gpus[i] > 0;
-            bare += gpus[i] == 0;
-            last = gpus[i] == 0 ? i : last;
-        }
-        if (bare > 0 && both >= 3 * bare)
-            topo_warn(topo, "%s holds NICs and no GPU, while %d others hold both",
-                      topo_node_label(topo, last, label), both);
-    }
-    free(gpus);
 }
 
 static void doubt_nics(struct topo *topo, int *classes, int *counts) {
@@ -369,7 +327,6 @@ rota_status topo_find_doubts(struct topo *topo) {
         doubt_groups(topo, TOPO_NUMA, kind);
         doubt_groups(topo, TOPO_PCI, kind);
     }
-    doubt_bare_switches(topo);
     doubt_nics(topo, values, &values[topo->gpu_count]);
     doubt_ports(topo);
     free(values);

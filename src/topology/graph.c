@@ -127,6 +127,20 @@ int topo_above(const struct topo *topo, int node, enum topo_kind kind) {
     return node;
 }
 
+int topo_depth(const struct topo *topo, int node) {
+    int depth = 0;
+    while ((node = topo->nodes[node].parent) >= 0)
+        depth++;
+    return depth;
+}
+
+int topo_trailing_number(const char *name) {
+    size_t length = name == NULL ? 0 : strlen(name), at = length;
+    while (at > 0 && name[at - 1] >= '0' && name[at - 1] <= '9')
+        at--;
+    return at == length ? -1 : (int)(strtol(name + at, NULL, 10) & 0xffffff);
+}
+
 const char *topo_kind_name(enum topo_kind kind) {
     static const char *const names[] = {"host",       "package", "NUMA node", "host bridge",
                                         "PCI switch", "GPU",     "NIC",       "port",

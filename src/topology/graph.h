@@ -107,6 +107,10 @@ int topo_host_named(struct topo *topo, const char *name);
 void topo_copy_text(char *to, size_t size, const char *from);
 /* The node of `kind` at or above `node`, -1: none. */
 int topo_above(const struct topo *topo, int node, enum topo_kind kind);
+/* Nodes above it. */
+int topo_depth(const struct topo *topo, int node);
+/* "NIC3", "mlx5_3" -> 3; -1: no number at the end. */
+int topo_trailing_number(const char *name);
 const char *topo_kind_name(enum topo_kind kind);
 /* "GPU 3 (0000:0f:00.0)", in one of several static-free buffers that the caller gives. */
 const char *topo_node_label(const struct topo *topo, int node, char text[96]);

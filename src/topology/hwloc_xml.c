@@ -239,14 +239,6 @@ static int holder_node(struct import *import, hwloc_obj_t object) {
     return node;
 }
 
-static int trailing_number(const char *name) {
-    size_t length = name == NULL ? 0 : strlen(name);
-    while (length > 0 && name[length - 1] >= '0' && name[length - 1] <= '9')
-        length--;
-    return name == NULL || name[length] == '\0' ? -1
-                                                : (int)(strtol(name + length, NULL, 10) & 0xffffff);
-}
-
 /* Device numbers by name; opencl counts devices of several platforms: opencl1d0 comes after
  * opencl0d7. */
 static void name_gpu(const struct import *import, struct topo_node *node, hwloc_obj_t pci) {
@@ -254,7 +246,7 @@ static void name_gpu(const struct import *import, struct topo_node *node, hwloc_
     if (os == NULL)
         return;
     topo_copy_text(node->name, sizeof(node->name), os->name);
-    node->dev = trailing_number(os->name);
+    node->dev = topo_trailing_number(os->name);
     if (strncmp(os->name, "opencl", 6) == 0 && node->dev >= 0)
         node->dev += (int)(strtol(os->name + 6, NULL, 10) & 0xff) * 4096;
     if (strncmp(os->name, "ze", 2) == 0)
@@ -273,7 +265,7 @@ static void import_ports(struct import *import, hwloc_obj_t pci, int nic) {
         struct topo_node *node = &import->topo->nodes[port];
         topo_copy_text(node->name, sizeof(node->name), os->name);
         if (strncmp(os->name, "mlx", 3) == 0 || strncmp(os->name, "hfi", 3) == 0) /* mlx5_3 */
-            node->dev = trailing_number(os->name);
+            node->dev = topo_trailing_number(os->name);
     }
 }
 

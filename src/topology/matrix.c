@@ -71,14 +71,6 @@ static bool is_gpu_name(const char *word) {
     return strncmp(word, "GPU", 3) == 0 && isdigit((unsigned char)word[3]);
 }
 
-/* "NIC3", "mlx5_3" -> 3 */
-static int trailing_number(const char *word) {
-    size_t length = strlen(word), at = length;
-    while (at > 0 && isdigit((unsigned char)word[at - 1]))
-        at--;
-    return at == length ? -1 : (int)(strtol(word + at, NULL, 10) & 0xffffff);
-}
-
 static rota_status read_head(struct table *table, struct line line) {
     char word[64];
     int host = topo_host_named(table->topo, "");
@@ -106,7 +98,7 @@ static rota_status read_head(struct table *table, struct line line) {
         if (gpu)
             made->dev = (int)strtol(word + 3, NULL, 10) & 0xffffff;
         else
-            made->dev = trailing_number(word);
+            made->dev = topo_trailing_number(word);
         table->is_gpu[table->columns] = gpu;
         table->numa_nodes[table->columns] = -1;
         table->nodes[table->columns++] = node;

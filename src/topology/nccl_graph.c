@@ -42,19 +42,11 @@ static void add_device(struct reading *reading, const char *text) {
 
 static void on_start(void *argument, const char *name, const char **attributes) {
     struct reading *reading = argument;
-    struct topo_graph_file *file = reading->file;
     if (reading->depth++ == 0) {
         if (strcmp(name, "graphs") != 0)
             topo_xml_refuse(&reading->xml, "the root element is not <graphs>");
     } else if (strcmp(name, "graph") == 0) {
         reading->in_ring = strtol(attribute(attributes, "pattern"), NULL, 10) == PATTERN_RING;
-        if (reading->in_ring) {
-            file->speed_intra = strtod(attribute(attributes, "speedintra"), NULL);
-            topo_copy_text(file->type_intra, sizeof(file->type_intra),
-                           attribute(attributes, "typeintra"));
-            topo_copy_text(file->type_inter, sizeof(file->type_inter),
-                           attribute(attributes, "typeinter"));
-        }
     } else if (strcmp(name, "channel") == 0) {
         reading->width = 0;
     } else if (reading->in_ring && strcmp(name, "gpu") == 0) {

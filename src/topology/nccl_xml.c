@@ -341,99 +341,90 @@ static void classify_leaves(struct reading *reading) {
     free(has_child);
 }
 
+/* What links may lead to: a GPU or NVSwitch, or (node -1) an NVSwitch that only they name. */
 struct device {
     int host, node;
-    const char *busid;
+    char busid[32];
 };
 
-static int compare_devices(const void *left, const void *right) {
+static int compare_places(const void *left, const void *right) {
     const struct device *a = left, *b = right;
     int compared = strcmp(a->busid, b->busid);
     return compared != 0 ? compared : (a->host > b->host) - (a->host < b->host);
 }
 
-static int find_device(const struct device *devices, int count, const char *busid, int host) {
-    struct device wanted = {host, -1, busid};
-    const struct device *found =
-        bsearch(&wanted, devices, (size_t)count, sizeof(*devices), compare_devices);
-    return found == NULL ? -1 : found->node;
+/* Nodes of the file before what links name. */
+static int compare_devices(const void *left, const void *right) {
+    const struct device *a = left, *b = right;
+    int compared = compare_places(a, b);
+    return compared != 0 ? compared : (a->node < 0) - (b->node < 0);
 }
 
-/* The switch of that name in that host, made when the file only mentions it as a target. */
-static int find_switch(struct topo *topo, int *made, int made_count, const char *busid, int host) {
-    for (int i = 0; i < made_count; i++)
-        if (topo->nodes[made[i]].host == host && strcmp(topo->nodes[made[i]].busid, busid) == 0)
-            return made[i];
-    return -1;
+static struct device device_named(const char busid[32], int host, int node) {
+    struct device device = {.host = host, .node = node};
+    memcpy(device.busid, busid, sizeof(device.busid));
+    return device;
 }
 
-static void link_target(struct reading *reading, const struct target *target,
-                        const struct device *devices, int device_count, int **switches,
-                        int *switch_count) {
+/* All of them, sorted, none twice; NULL without memory. */
+static struct device *list_devices(struct reading *reading, int *count) {
     struct topo *topo = reading->topo;
-    int host = topo->nodes[target->gpu].host;
-    int node = find_device(devices, device_count, target->busid, host);
-    if (node == target->gpu) {
-        topo->nodes[node].self_links += target->count;
-        topo_warn(topo, "GPU %s names itself as the target of %d links, ignored",
-                  topo->nodes[target->gpu].busid, target->count);
-        return;
+    size_t room = (size_t)topo->node_count + (size_t)reading->target_count + 1;
+    struct device *devices = calloc(room, sizeof(*devices));
+    int listed = 0;
+    for (int i = 0; i < topo->node_count && devices != NULL; i++)
+        if (topo->nodes[i].kind == TOPO_GPU || topo->nodes[i].kind == TOPO_NVSWITCH)
+            devices[listed++] = device_named(topo->nodes[i].busid, topo->nodes[i].host, i);
+    for (int i = 0; i < reading->target_count && devices != NULL; i++) {
+        const struct target *target = &reading->targets[i];
+        if (target->tclass >> 8 == 0x0680)
+            devices[listed++] =
+                device_named(target->busid, topo->nodes[target->gpu].host, -1 - target->gpu);
     }
-    if (node < 0 && target->tclass >> 8 == 0x0680)
-        node = find_switch(topo, *switches, *switch_count, target->busid, host);
-    if (node < 0 && target->tclass >> 8 == 0x0680) {
-        int above = topo_above(topo, target->gpu, TOPO_HOST);
-        int *larger = reallocarray(*switches, (size_t)*switch_count + 1, sizeof(int));
-        if (larger == NULL || (node = topo_add_node(topo, TOPO_NVSWITCH, above)) < 0) {
-            topo->no_memory = true;
-            *switches = larger != NULL ? larger : *switches;
-            return;
-        }
-        *switches = larger;
-        larger[(*switch_count)++] = node;
-        memcpy(topo->nodes[node].busid, target->busid, sizeof(target->busid));
+    *count = 0;
+    if (devices == NULL)
+        return NULL;
+    qsort(devices, (size_t)listed, sizeof(*devices), compare_devices);
+    for (int i = 0; i < listed; i++) {
+        struct device *last = *count > 0 ? &devices[*count - 1] : NULL;
+        if (last != NULL && compare_places(last, &devices[i]) == 0)
+            continue;
+        devices[*count] = devices[i];
+        struct device *made = &devices[(*count)++];
+        if (made->node >= 0)
+            continue;
+        made->node =
+            topo_add_node(topo, TOPO_NVSWITCH, topo_above(topo, -1 - made->node, TOPO_HOST));
+        if (made->node >= 0)
+            memcpy(topo->nodes[made->node].busid, made->busid, sizeof(made->busid));
     }
-    if (node < 0) {
-        topo_warn(topo, "GPU %s has %d links to %s, which is not in the file",
-                  topo->nodes[target->gpu].busid, target->count, target->busid);
-        return;
-    }
-    if (target->xgmi)
-        topo->brand = TOPO_XGMI;
-    topo_add_link(topo, target->gpu, node, target->count);
+    return devices;
 }
-
-/* More switches than a machine can have would make their lookup slow; the rest has no target. */
-#define MAX_SWITCHES 4096
 
 static void resolve_targets(struct reading *reading) {
     struct topo *topo = reading->topo;
-    struct device *devices = calloc((size_t)topo->node_count + 1, sizeof(*devices));
-    int count = 0, *switches = NULL, switch_count = 0;
-    if (devices == NULL) {
+    int count;
+    struct device *devices = list_devices(reading, &count);
+    if (devices == NULL)
         topo->no_memory = true;
-        return;
+    for (int i = 0; i < reading->target_count && !topo->no_memory; i++) {
+        const struct target *target = &reading->targets[i];
+        struct topo_node *gpu = &topo->nodes[target->gpu];
+        struct device wanted = device_named(target->busid, gpu->host, 0);
+        const struct device *found =
+            bsearch(&wanted, devices, (size_t)count, sizeof(*devices), compare_places);
+        if (found == NULL) {
+            topo_warn(topo, "GPU %s has %d links to %s, which is not in the file", gpu->busid,
+                      target->count, target->busid);
+        } else if (found->node == target->gpu) {
+            gpu->self_links += target->count;
+            topo_warn(topo, "GPU %s names itself as the target of %d links, ignored", gpu->busid,
+                      target->count);
+        } else {
+            topo->brand = target->xgmi ? TOPO_XGMI : topo->brand;
+            topo_add_link(topo, target->gpu, found->node, target->count);
+        }
     }
-    for (int i = 0; i < topo->node_count; i++)
-        if (topo->nodes[i].kind == TOPO_GPU || topo->nodes[i].kind == TOPO_NVSWITCH)
-            devices[count++] = (struct device){topo->nodes[i].host, i, NULL};
-    char(*names)[32] = calloc((size_t)count + 1, sizeof(*names)); /* nodes move as more are added */
-    if (names == NULL) {
-        topo->no_memory = true;
-        free(devices);
-        return;
-    }
-    for (int i = 0; i < count; i++) {
-        memcpy(names[i], topo->nodes[devices[i].node].busid, sizeof(names[i]));
-        devices[i].busid = names[i];
-    }
-    qsort(devices, (size_t)count, sizeof(*devices), compare_devices);
-    for (int i = 0; i < reading->target_count && switch_count <= MAX_SWITCHES; i++)
-        link_target(reading, &reading->targets[i], devices, count, &switches, &switch_count);
-    if (switch_count > MAX_SWITCHES)
-        topo_warn(topo, "more than %d NVSwitches: links beyond them are left out", MAX_SWITCHES);
-    free(switches);
-    free(names);
     free(devices);
 }
 

@@ -32,16 +32,9 @@ static rota_path class_at(const struct topo *topo, int at, int switches) {
     }
 }
 
-static int depth_of(const struct topo *topo, int node) {
-    int depth = 0;
-    while ((node = topo->nodes[node].parent) >= 0)
-        depth++;
-    return depth;
-}
-
 /* Where the ways upward from a and b meet, -1 nowhere. */
 static int meet(const struct topo *topo, int a, int b) {
-    int depth_a = depth_of(topo, a), depth_b = depth_of(topo, b);
+    int depth_a = topo_depth(topo, a), depth_b = topo_depth(topo, b);
     while (a != b && a >= 0 && b >= 0) {
         int *lower = depth_a >= depth_b ? &a : &b;
         *(depth_a >= depth_b ? &depth_a : &depth_b) -= 1;

@@ -300,30 +300,33 @@ static bool find_switched(const struct topo *topo, struct topo_rings *rings, con
     return true;
 }
 
+/* Numbers the groups of GPUs that nearer classes than this join, in the order of their first GPUs.
+ * `group` has room for twice the GPUs. */
+static int number_groups(const struct topo *topo, rota_path class, int *group) {
+    int gpus = topo->gpu_count, groups = 0, *members = &group[gpus];
+    memset(group, 0xff, (size_t)gpus * sizeof(int));
+    for (int first = 0; first < gpus; first++) {
+        if (group[first] >= 0)
+            continue;
+        int count = 0;
+        group[members[count++] = first] = groups;
+        for (int i = 0; i < count; i++)
+            for (int a = members[i], b = 0; b < gpus; b++)
+                if (group[b] < 0 &&
+                    (topo_gpu_class(topo, a, b) < class || topo_gpu_class(topo, b, a) < class))
+                    group[members[count++] = b] = groups;
+        groups++;
+    }
+    return groups;
+}
+
 /* Fewest hops of each class or a farther one that any ring has: one out of each group that nearer
  * classes join, where there are several. */
 static void bound_hops(const struct topo *topo, int *bound) {
-    int gpus = topo->gpu_count, farther = 0, *group = malloc(((size_t)gpus + 1) * sizeof(int));
+    int gpus = topo->gpu_count, farther = 0, *group = malloc((2 * (size_t)gpus + 1) * sizeof(int));
     memset(bound, 0, ROTA_PATH_COUNT * sizeof(int));
     for (int class = ROTA_PATH_NET; class > ROTA_PATH_LNK && group != NULL; class --) {
-        int groups = 0;
-        for (int i = 0; i < gpus; i++)
-            group[i] = -1;
-        for (int i = 0; i < gpus; i++) {
-            if (group[i] >= 0)
-                continue;
-            group[i] = groups;
-            for (int again = 1; again;) { /* until nobody joins any more */
-                again = 0;
-                for (int a = 0; a < gpus; a++)
-                    for (int b = 0; b < gpus && group[a] == groups; b++)
-                        if (group[b] < 0 && (int)topo_gpu_class(topo, a, b) < class) {
-                            group[b] = groups;
-                            again = 1;
-                        }
-            }
-            groups++;
-        }
+        int groups = number_groups(topo, (rota_path) class, group);
         int least = groups > 1 ? groups : 0;
         bound[class] = least > farther ? least - farther : 0;
         farther = least > farther ? least : farther;
@@ -368,43 +371,24 @@ static int count_paths(const struct topo *topo, const struct topo_island *island
 }
 
 static bool find_islands(const struct topo *topo, struct topo_rings *rings) {
-    int gpus = topo->gpu_count;
-    bool *seen = calloc((size_t)gpus + 1, sizeof(bool));
+    int gpus = topo->gpu_count, *group = malloc((2 * (size_t)gpus + 1) * sizeof(int));
     rings->islands = calloc((size_t)gpus + 1, sizeof(*rings->islands));
     rings->path_bound = -1;
-    if (seen == NULL || rings->islands == NULL) {
-        free(seen);
-        return false;
-    }
-    for (int start = 0; start < gpus; start++) {
-        if (seen[start])
-            continue;
-        struct topo_island *island = &rings->islands[rings->island_count];
+    bool fine = group != NULL && rings->islands != NULL;
+    int groups = fine ? number_groups(topo, ROTA_PATH_PIX, group) : 0;
+    for (int g = 0; g < groups && fine; g++) {
+        struct topo_island *island = &rings->islands[rings->island_count++];
         island->gpus = calloc((size_t)gpus + 1, sizeof(int));
-        if (island->gpus == NULL)
-            break;
-        rings->island_count++;
-        island->gpus[island->count++] = start;
-        seen[start] = true;
-        for (int at = 0; at < island->count; at++)
-            for (int to = 0; to < gpus; to++)
-                if (!seen[to] && (topo_links(topo, island->gpus[at], to) > 0 ||
-                                  topo_links(topo, to, island->gpus[at]) > 0)) {
-                    seen[to] = true;
-                    island->gpus[island->count++] = to;
-                }
-        for (int i = 1; i < island->count; i++) /* ascending */
-            for (int j = i; j > 0 && island->gpus[j - 1] > island->gpus[j]; j--) {
-                int gpu = island->gpus[j];
-                island->gpus[j] = island->gpus[j - 1];
-                island->gpus[j - 1] = gpu;
-            }
-        island->paths = count_paths(topo, island);
+        fine = island->gpus != NULL;
+        for (int i = 0; i < gpus && fine; i++)
+            if (group[i] == g)
+                island->gpus[island->count++] = i;
+        island->paths = fine ? count_paths(topo, island) : -1;
         if (island->paths >= 0 && (rings->path_bound < 0 || island->paths < rings->path_bound))
             rings->path_bound = island->paths;
     }
-    free(seen);
-    return true;
+    free(group);
+    return fine;
 }
 
 /* The least used of the nearest ports of a GPU, -1 none. */

@@ -50,8 +50,6 @@ bool topo_short_order(const struct topo *topo, const int *gpus, int count, bool 
 struct topo_graph_file {
     int count, width;
     int *devices;
-    double speed_intra;
-    char type_intra[8], type_inter[8];
 };
 rota_status topo_read_graph(const char *source, const char *bytes, size_t length,
                             struct topo_graph_file *file);

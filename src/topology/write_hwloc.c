@@ -47,12 +47,25 @@ static bool has_places(const struct topo *topo, int index) {
     return false;
 }
 
-/* The places with memory of their own, numbered in order; -1 for others. */
+#define MAX_NUMA 1024
+
+/* Number of a place with memory of its own: that of the NUMA node where no other has it, else one
+ * behind all of these; -1 for other places. */
 static int memory_number(const struct topo *topo, int index) {
-    int number = 0;
-    for (int i = 0; i < index; i++)
-        number += is_place(&topo->nodes[i]) && !has_places(topo, i);
-    return has_places(topo, index) ? -1 : number;
+    int numa = topo->nodes[index].numa, most = -1, before = 0;
+    bool own = numa >= 0 && numa < MAX_NUMA;
+    if (has_places(topo, index))
+        return -1;
+    for (int i = 0; i < topo->node_count; i++) {
+        int other = topo->nodes[i].numa;
+        if (i == index || !is_place(&topo->nodes[i]) || has_places(topo, i))
+            continue;
+        own = own && other != numa;
+        most = other > most && other < MAX_NUMA ? other : most;
+        before += i < index;
+    }
+    most = numa > most && numa < MAX_NUMA ? numa : most;
+    return own ? numa : most + 1 + before;
 }
 
 static void print_set(const char *name, hwloc_const_bitmap_t set, FILE *out) {
