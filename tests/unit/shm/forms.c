@@ -187,7 +187,7 @@ Test(shm_forms, mapped_buffers_3_paused) {
 }
 Test(shm_forms, mapped_buffers_5) {
     cluster_run(5, run_matrix,
-                &(struct matrix){.n = 5, .limit = 2700003, .rounds = 1, .mapped = true});
+                &(struct matrix){.n = 5, .limit = 1500003, .rounds = 1, .mapped = true});
 }
 Test(shm_forms, C34_call_numbers_near_their_ends) {
     const char *starts[] = {"2147483645", "4294967293", "9223372036854775805"};
