@@ -87,7 +87,7 @@ const char *topo_ring_kind(const struct topo *topo, const int *gpus, int count) 
     }
     if (switched == count)
         return "nvswitch";
-    if (switched > 0)
+    if (switched > 1 || (switched == 1 && linked == 0)) /* one alone: its links lead nowhere */
         return "nvswitch-incomplete";
     if (linked == 0)
         return "pcie-only";
@@ -451,7 +451,9 @@ static bool find_on_one_host(const struct topo *topo, struct topo_rings *rings, 
         fine = find_islands(topo, rings);
     if (!fine || !place_ports(topo, rings) || !topo_score(topo, rings))
         return false;
-    if (strcmp(rings->bound_kind, "hops") != 0)
+    if (strcmp(rings->bound_kind, "hops") == 0)
+        rings->score = 0; /* hops are what counts, be they all links */
+    else
         rings->optimal = rings->score > rings->bound - 1e-4;
     return true;
 }

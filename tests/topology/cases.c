@@ -388,6 +388,38 @@ static void same_graph(rota_topo *topo, rota_topo *again, const char *file, int 
     cr_assert_arr_eq(after.hops, before.hops, sizeof(before.hops));
 }
 
+/* Direct links, and a switch that not all GPUs hang on, or one alone. */
+Test(topology, links_beside_a_switch) {
+    static const char *const kinds[] = {"direct", "direct", "nvswitch-incomplete", "nvswitch"};
+    for (int switched = 0; switched < 4; switched++) {
+        char text[2048];
+        int length = snprintf(text, sizeof(text), "<system version=\"1\"><cpu numaid=\"0\">");
+        for (int i = 0; i < 3; i++) {
+            length +=
+                snprintf(text + length, sizeof(text) - (size_t)length,
+                         "<pci busid=\"0000:0%d:00.0\" class=\"0x030200\"><gpu dev=\"%d\">", i, i);
+            for (int j = 0; j < 3; j++)
+                if (i != j)
+                    length += snprintf(text + length, sizeof(text) - (size_t)length,
+                                       "<nvlink target=\"0000:0%d:00.0\" count=\"1\"/>", j);
+            length += snprintf(text + length, sizeof(text) - (size_t)length, "%s</gpu></pci>",
+                               i < switched ? "<nvlink target=\"0000:ff:00.0\" count=\"4\" "
+                                              "tclass=\"0x068000\"/>"
+                                            : "");
+        }
+        snprintf(text + length, sizeof(text) - (size_t)length, "</cpu></system>");
+        rota_topo *topo = read_topology(text);
+        rota_topo_result result = ROTA_TOPO_RESULT_INIT;
+        cr_assert_eq(rota_topo_find_rings(topo, &result), ROTA_OK);
+        cr_assert_str_eq(result.kind, kinds[switched]);
+        cr_assert_eq(result.hops[ROTA_PATH_LNK], 3);
+        cr_assert_leq(result.score, result.bound, "%d: %g of %g", switched, result.score,
+                      result.bound);
+        cr_assert_eq(strcmp(result.bound_kind, "hops") == 0, switched == 2);
+        rota_topo_free(topo);
+    }
+}
+
 Test(topology, what_is_written_is_read_again) {
     static const char *const files[] = {"nccl/dgx1v-derived.xml", "nccl/rccl-8p1h_3.xml",
                                         "nccl/oci-h100.xml",      "nccl/rccl-4p2h.xml",
