@@ -215,7 +215,7 @@ static error_t study_parse(int key, char *value, struct bench_options *options) 
         options->calibrate = value;
         return 0;
     case KEY_TOLERANCE:
-        options->tolerance = cli_integer(command, "--tolerance", value, 0, 100000);
+        options->tolerance = cli_integer(command, "--tolerance", value, -99, 100000);
         return 0;
     case KEY_PLOT:
         if (!bench_plot_possible())

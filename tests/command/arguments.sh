@@ -41,7 +41,7 @@ refused "--algorithm" "$rota" bench all_to_all --algorithm ring --ranks 2
 # Studies and pictures.
 for study in --selection --guidelines --overlap "--calibrate $folder/profile"; do
   refused "--ranks" "$rota" bench $study --ranks x
-  refused "--tolerance" "$rota" bench $study --tolerance -1
+  refused "--tolerance" "$rota" bench $study --tolerance=-100
   refused "--algorithm" "$rota" bench $study --algorithm ring
   refused "'nope'" "$rota" bench $study nope
 done

@@ -111,16 +111,31 @@ void rank_meet(const struct rank_spec *spec, struct rank_result *result) {
     result->took_ms = (clock_now_ns() - begun) / 1000000;
     result->cpu_ms = cpu_ms() - cpu;
     result->descriptors_left = count_descriptors() - before;
-    result->ended = true;
+    __atomic_store_n(&result->ended, true, __ATOMIC_RELEASE);
 }
 
-static void rank_process(const struct rank_spec *spec, struct rank_result *result) {
+/* A rank that has met stays a while for the others, as ranks of a job do: its control thread may be
+ * the one that answers them. */
+static void stay(const struct rank_result *results, int count) {
+    int ended = 0;
+    for (int turn = 0; ended < count && turn < 200; turn++) {
+        ended = 0;
+        for (int i = 0; i < count; i++)
+            ended += __atomic_load_n(&results[i].ended, __ATOMIC_ACQUIRE);
+        usleep(ended < count ? 10000 : 0);
+    }
+}
+
+static void rank_process(const struct rank_spec *spec, struct rank_result *results, int count,
+                         struct rank_result *result) {
     alarm(60); /* a rank that hangs does not outlive its test for long */
     for (int i = 0; i < 8 && spec->environment[i] != NULL; i++)
         putenv((char *)(uintptr_t)spec->environment[i]);
     if (spec->delay_ms > 0)
         usleep((useconds_t)spec->delay_ms * 1000);
     rank_meet(spec, result);
+    if (result->status == ROTA_OK)
+        stay(results, count);
     _exit(0);
 }
 
@@ -140,7 +155,7 @@ struct rank_result *ranks_run(const struct rank_spec *specs, int count) {
         pids[i] = fork();
         cr_assert_geq(pids[i], 0);
         if (pids[i] == 0)
-            rank_process(&specs[i], &results[i]);
+            rank_process(&specs[i], results, count, &results[i]);
     }
     for (int i = 0; i < count; i++) {
         int state;
