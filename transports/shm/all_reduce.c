@@ -113,9 +113,8 @@ static struct native_result run_inline(struct native_group *group, const struct 
 static struct native_result run_one_shot(struct native_group *group, const struct native_call *call,
                                          struct native_wait *wait) {
     if (!group->running) {
-        line_begin(group, call);
-        reduce_publish(call->spec->isa, group->area->slot[group->sequence & 1], call->send,
-                       call->bytes);
+        long_line_begin(group, call);
+        shm_hand_over(group, group->area->slot[group->sequence & 1], call->send, call->bytes);
         line_publish(group);
     }
     struct native_result result = lines_wait(group, call, wait);
@@ -213,7 +212,7 @@ static struct native_result two_shot_lines(struct native_group *group,
 /* Numbers the call and says where its buffers are. Who has mapped ones asks what the others have
  * before anything is staged; nobody else waits for that. */
 static void two_shot_begin(struct native_group *group, const struct native_call *call) {
-    line_begin(group, call);
+    long_line_begin(group, call);
     group->slice = 0;
     group->phase = SHM_PHASE_GATHER;
     group->step = slice_elements(call, SHM_STAGE_BYTES);
@@ -244,8 +243,8 @@ static void stage(struct native_group *group, const struct native_call *call, si
     if (own == 0)
         begin = bytes;
     if (!group->sent) {
-        reduce_publish(call->spec->isa, to, from, begin);
-        reduce_publish(call->spec->isa, to + begin + own, from + begin + own, bytes - begin - own);
+        shm_hand_over(group, to, from, begin);
+        shm_hand_over(group, to + begin + own, from + begin + own, bytes - begin - own);
     }
     /* Release: partner is wait_for in reduce_step. */
     atomic_store_explicit(&group->area->staged.slices, number + 1, memory_order_release);
@@ -283,7 +282,7 @@ static void reduce_chunk(struct native_group *group, const struct native_call *c
     /* A second pass over lines that are in this core's cache beats storing to lines that are not.
      */
     if (!group->received)
-        reduce_publish(call->spec->isa, result, recv, bytes);
+        shm_hand_over(group, result, recv, bytes);
 }
 
 static enum native_outcome reduce_step(struct native_group *group, const struct native_call *call,

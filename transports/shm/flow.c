@@ -153,11 +153,11 @@ static void put(struct native_group *group, const struct native_call *call, size
     if (group->room == SHM_ROOM_LINE) {
         copy_small(to, from, given_bytes(group, group->flow, bytes));
     } else if (!group->flow->spread) {
-        reduce_publish(group->isa, to, from, bytes);
+        shm_hand_over(group, to, from, bytes);
     } else {
         for (size_t p = 0; p < (size_t)group->n; p++)
             if (p != (size_t)group->self)
-                reduce_publish(group->isa, to + p * group->step, from + p * call->bytes, bytes);
+                shm_hand_over(group, to + p * group->step, from + p * call->bytes, bytes);
     }
 }
 
@@ -358,7 +358,10 @@ static enum native_outcome begin(struct native_group *group, const struct native
     const struct shm_flow *flow = group->flow = &flows[call->kind];
     group->reader = flow->way == TO_ROOT ? call->root : SHM_ALL;
     if (flow->way == EVERYBODY) {
-        line_begin(group, call);
+        if (form == &form_inline)
+            line_begin(group, call);
+        else
+            long_line_begin(group, call);
         group->number = group->sequence;
         group->place = (unsigned)(group->sequence & 1);
         group->gives = group->takes = true;

@@ -68,6 +68,18 @@ static inline void line_begin(struct native_group *group, const struct native_ca
     own_line(group)->fingerprint = group->word;
 }
 
+/* Sees how long it takes to get the next call's line back from those who have read it. */
+void shm_look_near(struct native_group *group);
+
+/* The same for calls of more than a line. Their line comes from the others' cores unless the call
+ * before has fetched it, which is when to look where they are, now and then. */
+static inline void long_line_begin(struct native_group *group, const struct native_call *call) {
+    if ((group->sequence & 63) == 0 && group->unfetched == group->sequence && group->sequence > 0)
+        shm_look_near(group);
+    line_begin(group, call);
+    group->unfetched = group->sequence;
+}
+
 static inline void line_publish(struct native_group *group) {
     /* Release: partner is wait_for in lines_wait. */
     atomic_store_explicit(&own_line(group)->sequence, group->sequence, memory_order_release);
@@ -123,6 +135,10 @@ static inline void copy_small(uint8_t *dst, const uint8_t *src, size_t bytes) {
             dst[i] = src[i];
     }
 }
+
+/* reduce_publish, told where the readers are. */
+void shm_hand_over(const struct native_group *group, uint8_t *dst, const uint8_t *src,
+                   size_t bytes);
 
 /* Whether a buffer that a member's line names lies in that member's heap; 0 names none. */
 static inline bool is_inside(const struct shm_member *member, uint64_t place, size_t bytes) {

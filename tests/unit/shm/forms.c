@@ -1,5 +1,6 @@
 /* Native forms over shared memory, between processes, against an independent reference. */
 #include "cluster.h"
+#include "transports/shm/lines.h"
 #include "unit/reduce/reference.h"
 
 #include <criterion/criterion.h>
@@ -378,4 +379,32 @@ Test(shm_forms, full_arena_is_agreed) {
         for (uint32_t i = 0; i < GROUPS; i++)
             shm_native.group_close(groups[r][i]);
     cluster_close(&cluster);
+}
+
+Test(shm_forms, near_and_far_readers_get_the_same_bytes) {
+    static const size_t sizes[] = {0, 1, 2047, 2048, 2049, 4096, 10001, 32768, 32769};
+    static uint8_t from[32769 + GUARD], to[2 * GUARD + sizeof from];
+    for (size_t i = 0; i < sizeof from; i++)
+        from[i] = (uint8_t)(i * 7 + i / 251 + 1);
+    for (size_t i = 0; i < 2 * sizeof sizes / sizeof *sizes; i++) {
+        struct native_group group = {.isa = cpu_isa_best(), .near = i % 2 != 0};
+        size_t bytes = sizes[i / 2];
+        memset(to, 0, sizeof to);
+        shm_hand_over(&group, to + GUARD, from, bytes);
+        cr_assert_arr_eq(to + GUARD, from, bytes);
+        for (size_t k = 0; k < GUARD; k++)
+            cr_assert(to[k] == 0 && to[GUARD + bytes + k] == 0);
+    }
+}
+
+Test(shm_forms, looking_for_near_readers_changes_no_line) {
+    static struct shm_area area;
+    struct native_group group = {.area = &area, .sequence = 64};
+    for (int i = 0; i < SHM_LINES; i++)
+        atomic_store(&area.line[i].sequence, 100 + (uint64_t)i);
+    for (int i = 0; i < 100 && !group.near; i++) /* a line that nobody else has is near */
+        shm_look_near(&group);
+    cr_assert(group.near);
+    for (int i = 0; i < SHM_LINES; i++)
+        cr_assert_eq(atomic_load(&area.line[i].sequence), 100 + (uint64_t)i);
 }
