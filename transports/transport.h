@@ -223,6 +223,8 @@ struct transport_ops {
     enum transport_result (*post_recv)(struct transport *transport, struct transport_stream *stream,
                                        size_t length, const struct transport_piece *pieces,
                                        int npieces, struct transport_ticket *ticket);
+    /* Whether a peer would write a message that is posted there into it by itself; NULL: never. */
+    bool (*places)(struct transport *transport, const void *data, size_t length);
     /* Turns the newest announcement, by post_recv with this ticket or (NULL) by expect, into
      * expect(0): nothing is written to the posted memory any more, and the ticket is forgotten.
      * False: a message is coming to that memory already, and its ticket will be called. NULL: it

@@ -21,6 +21,7 @@ ROTA_API rota_status rota_request_wait(rota_request *request, int64_t timeout_ms
  * rota_init that has not met all ranks. It then ends with ROTA_ERR_ABORTED, a receive before this
  * returns, a rota_init within a second and a half; wait for it to learn how it ended. One whose
  * message is coming, or that has met the others, or has ended, is left alone and ends as it would.
+ * So is a receive over RDMA into registered memory, which peers write without asking again.
  * A message that was sent to a cancelled receive goes to the next one of its source and tag. Never
  * blocks; any thread, also several at once.
  * Errors: ROTA_ERR_ARGUMENT (NULL), ROTA_ERR_UNSUPPORTED (sends, collectives and groups: they end

@@ -142,8 +142,10 @@ int64_t inquiry_wait(struct inquiry_comm *comm, struct inquiry_turn *turn,
     if (inquiry_know(comm)) {
         for (int i = 0; i < nawaited; i++) {
             const struct inquiry_member *member = &comm->known[awaited[i]];
-            /* Who is waited for only now is asked at once. */
-            if (all || (mine->sequence != 0 && member->asked != mine->sequence))
+            /* Who is waited for only now is asked at once. One answer serves all messages that are
+             * waited for: many of them that come slowly must not be a flood of questions. */
+            if (mine->sequence != 0 ? all || member->asked != mine->sequence
+                                    : all && now_ns - member->asked_ns >= INQUIRY_FIRST_NS)
                 inquiry_ask(comm, awaited[i], mine->sequence, now_ns);
         }
         inquiry_census_look(comm, now_ns);

@@ -116,8 +116,14 @@ static struct p2p_lane *lane_get(struct p2p_table *table, int peer, int tag) {
     return lane;
 }
 
+/* Where the peer writes into the user's memory longer slices cost nothing. */
 static size_t slice_bytes(const struct p2p_lane *lane) {
-    return lane->comm->job->message_bytes;
+    const struct job *job = lane->comm->job;
+    const struct transport *transport = lane->link.transport;
+    size_t preferred = transport->caps.preferred_slice;
+    bool longer = transport->ops->places != NULL && preferred > job->message_bytes &&
+                  settings_integer(job->settings, SETTING_SLICE_BYTES) == 0;
+    return longer ? preferred : job->message_bytes;
 }
 
 static void fail_request(rota_request *request) {
@@ -288,14 +294,28 @@ static bool recv_slice(struct p2p_lane *lane, rota_request *request,
     if (!p2p->begun) {
         p2p->begun = true;
         p2p->total = (size_t)header->total;
-        p2p->announced = (size_t)header->length;
+        p2p->announced = 0; /* its own, or by a receive behind it: */
     }
     p2p->finished += (size_t)header->length;
+    if (p2p->announced < p2p->finished)
+        p2p->announced = p2p->finished;
     if (p2p->finished >= p2p->total) {
         recv_finish(lane, request);
         return false;
     }
     return true;
+}
+
+/* A slice of the head lies in the memory of a receive behind it: see recv_announce_ahead. */
+static rota_request *recv_shift(struct p2p_lane *lane, rota_request *request, size_t bytes) {
+    rota_request *head = TAILQ_FIRST(&lane->recvs);
+    size_t at = head->p2p.finished;
+    size_t room = at < head->p2p.bytes ? head->p2p.bytes - at : 0;
+    bytes = bytes < room ? bytes : room;
+    if (bytes > 0)
+        reduce_copy(lane->comm->isa, buffer_of(head) + at, buffer_of(request), bytes);
+    request->p2p.first_announced = false;
+    return head;
 }
 
 static void recv_done(struct transport_ticket *ticket, enum transport_result result) {
@@ -309,6 +329,9 @@ static void recv_done(struct transport_ticket *ticket, enum transport_result res
         lane_failed(&lane->link);
         return;
     }
+    if (request != TAILQ_FIRST(&lane->recvs))
+        request = recv_shift(lane, request,
+                             header.length < post->bytes ? (size_t)header.length : post->bytes);
     recv_slice(lane, request, &header);
     if (atomic_load_explicit(&lane->comm->status, memory_order_relaxed) == ROTA_OK)
         pump_recvs(lane);
@@ -349,6 +372,17 @@ static copy_fn *copy_of(size_t total) {
     return total >= P2P_STRING_BYTES ? reduce_publish : reduce_copy;
 }
 
+/* The first receive behind the head that has announced its message; NULL: none has. */
+static rota_request *announced_behind(const struct p2p_lane *lane) {
+    rota_request *request = TAILQ_FIRST(&lane->recvs);
+    for (int i = 1; i < P2P_AHEAD && request != NULL; i++) {
+        request = TAILQ_NEXT(request, queue_entry);
+        if (request != NULL && request->p2p.first_announced)
+            return request;
+    }
+    return NULL;
+}
+
 /* Takes the slice that peek shows. False: nothing more to do now. */
 static bool recv_peeked(struct p2p_lane *lane, rota_request *request) {
     struct transport *transport = lane->link.transport;
@@ -377,6 +411,10 @@ static bool recv_peeked(struct p2p_lane *lane, rota_request *request) {
     if (p2p->taken < header.length)
         return false; /* its sender still writes */
     p2p->taken = 0;
+    bool own = p2p->begun ? p2p->announced > p2p->finished : p2p->first_announced;
+    rota_request *behind = own || transport->ops->places == NULL ? NULL : announced_behind(lane);
+    if (behind != NULL)
+        behind->p2p.first_announced = false;
     transport->ops->release(transport, lane->link.stream, &arrival);
     recv_slice(lane, request, &header);
     return atomic_load_explicit(&lane->comm->status, memory_order_relaxed) == ROTA_OK;
@@ -389,18 +427,22 @@ static bool takes_announced(struct p2p_lane *lane) {
     return left;
 }
 
-/* Announces what may be announced: the first slice alone, then up to a window. */
+/* Announces the head's slices: the first alone, then up to a window. Those that receives behind it
+ * have announced come first, whoever they were meant for. */
 static void recv_announce_more(struct p2p_lane *lane, rota_request *request) {
+    const struct transport *transport = lane->link.transport;
     struct p2p_state *p2p = &request->p2p;
     size_t slice = slice_bytes(lane);
+    if (transport->ops->places != NULL && announced_behind(lane) != NULL)
+        return;
     if (!p2p->begun) {
         if (!p2p->first_announced) {
             p2p->first_announced = true;
             if (takes_announced(lane))
                 return;
             size_t room = p2p->bytes < slice ? p2p->bytes : slice;
-            /* posted only when any slice fits, since the length is not known yet */
-            recv_announce(lane, request, 0, room == slice || room < P2P_POST_BYTES ? room : 0);
+            bool posts = room == slice || room < P2P_POST_BYTES || transport->ops->places != NULL;
+            recv_announce(lane, request, 0, posts ? room : 0); /* the length is not known yet */
         }
         return;
     }
@@ -413,22 +455,46 @@ static void recv_announce_more(struct p2p_lane *lane, rota_request *request) {
     }
 }
 
+/* Whether a receive is, or may be, announced before those ahead of it have ended. */
+static bool goes_ahead(const struct p2p_lane *lane, const rota_request *request) {
+    struct transport *transport = lane->link.transport;
+    size_t bytes = request->p2p.bytes;
+    if (bytes <= transport->caps.eager_bytes || bytes > slice_bytes(lane))
+        return false;
+    if (!transport->caps.posts_recv)
+        return true;
+    if (request->p2p.first_announced)
+        return request->p2p.pending > 0;
+    return bytes >= P2P_POST_BYTES &&
+           transport->ops->places(transport, buffer_of(request), bytes);
+}
+
 /* Receives behind the head whose messages are of one slice are announced too, so that their senders
- * need not wait for one after the other. Where messages go straight to memory they must be posted
- * in order, and a message may be longer than its buffer: there the head alone is announced. */
+ * need not wait for one after the other; where messages go straight to memory, only those that the
+ * peer writes there itself, since they cannot be taken back.
+ *
+ * A message may be longer than its buffer and take more announcements than its own. What then lies
+ * in the memory of a receive behind it is copied (recv_shift), and that receive is announced anew;
+ * so none is announced that has less room than one before it.
+ * No post may be left when its receive has ended, so announcements stand in the order of their
+ * receives: none is made while one behind it stands, nor a post behind an expectation. */
 static void recv_announce_ahead(struct p2p_lane *lane) {
     struct transport *transport = lane->link.transport;
-    if (transport->caps.posts_recv)
+    rota_request *head = TAILQ_FIRST(&lane->recvs), *request = head;
+    if (transport->caps.posts_recv &&
+        (transport->ops->places == NULL || head->p2p.begun || !head->p2p.first_announced))
         return;
-    rota_request *request = TAILQ_FIRST(&lane->recvs);
+    size_t least = 0;
     for (int i = 0; i < P2P_AHEAD && request != NULL; i++) {
-        struct p2p_state *p2p = &request->p2p;
-        if (p2p->bytes <= transport->caps.eager_bytes || p2p->bytes > slice_bytes(lane))
+        if (!goes_ahead(lane, request) || request->p2p.bytes < least)
             return;
-        if (!p2p->first_announced) {
-            p2p->first_announced = true;
+        least = transport->caps.posts_recv ? request->p2p.bytes : 0;
+        if (!request->p2p.first_announced) {
+            request->p2p.first_announced = true;
             if (!takes_announced(lane))
-                recv_announce(lane, request, 0, p2p->bytes);
+                recv_announce(lane, request, 0, request->p2p.bytes);
+            if (TAILQ_FIRST(&lane->recvs) != head)
+                return; /* it was here already */
         }
         request = TAILQ_NEXT(request, queue_entry);
     }
@@ -443,7 +509,8 @@ static void receive_on(struct p2p_lane *lane) {
             return;
         }
         recv_announce_more(lane, request);
-        recv_announce_ahead(lane);
+        if (request == TAILQ_FIRST(&lane->recvs))
+            recv_announce_ahead(lane);
         if (atomic_load_explicit(&lane->comm->status, memory_order_relaxed) != ROTA_OK)
             return;
         if (request != TAILQ_FIRST(&lane->recvs))

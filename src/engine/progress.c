@@ -17,9 +17,11 @@
 
 /* Polls without an event before it sleeps: it shares the cores with its users' computation. */
 #define IDLE_POLLS 32
-/* Longest sleep, so that deadlines are looked at; and while a job's own callers progress it. */
+/* Longest sleep, so that deadlines are looked at; and while a job's own callers progress it, the
+ * longer the longer they do. */
 #define SLEEP_MS 50
 #define LEFT_TO_WAITERS_MS 1
+#define LEFT_TO_WAITERS_MOST_MS 8
 
 /* A job that the thread serves. */
 struct served {
@@ -41,9 +43,12 @@ static struct {
     bool stop;
     int command_fd, epoll_fd;
     _Atomic bool asleep; /* the thread sleeps, or will unless it finds work that is there now */
-    _Atomic bool brief;  /* the thread's own: the next sleep is short */
+    _Atomic bool brief;  /* the thread's own: the next sleep is short; and */
+    bool left;           /* some job is left to its waiters, so do not poll meanwhile */
+    int brief_ms;
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER,
            .quiet = PTHREAD_COND_INITIALIZER,
+           .brief_ms = LEFT_TO_WAITERS_MS,
            .command_fd = -1,
            .epoll_fd = -1};
 
@@ -88,7 +93,10 @@ static bool visit(struct served *served, enum pass pass) {
     struct job *job = served->job;
     switch (pass) {
     case PASS_SERVE:
-        return wants(served) && serve(served);
+        if (wants(served))
+            return serve(served);
+        state.left |= left_to_waiters(served);
+        return false;
     case PASS_ARM: {
         bool busy = false;
         if (left_to_waiters(served)) {
@@ -168,7 +176,11 @@ static void drain_sleeper(const void *sleeper) {
 static void sleep_until_event(void) {
     struct epoll_event events[8];
     bool brief = atomic_exchange_explicit(&state.brief, false, memory_order_relaxed);
-    int n = epoll_wait(state.epoll_fd, events, 8, brief ? LEFT_TO_WAITERS_MS : SLEEP_MS);
+    int n = epoll_wait(state.epoll_fd, events, 8, brief ? state.brief_ms : SLEEP_MS);
+    if (!brief)
+        state.brief_ms = LEFT_TO_WAITERS_MS;
+    else if (state.brief_ms < LEFT_TO_WAITERS_MOST_MS)
+        state.brief_ms *= 2;
     for (int i = 0; i < n; i++) {
         uint64_t value = 0;
         if (events[i].data.ptr == NULL) {
@@ -184,9 +196,11 @@ static void *run(void *unused) {
     (void)unused;
     int idle = 0;
     while (!must_stop()) {
+        state.left = false;
         if (visit_all(PASS_SERVE)) {
             idle = 0;
-        } else if (++idle > IDLE_POLLS) {
+            state.brief_ms = LEFT_TO_WAITERS_MS;
+        } else if (state.left || ++idle > IDLE_POLLS) {
             /* Partner: progress_want, which raises the count before it looks here. */
             atomic_store_explicit(&state.asleep, true, memory_order_seq_cst);
             if (!visit_all(PASS_ARM))

@@ -309,6 +309,90 @@ static void messages_end_at_once(void) {
     all_ways(2, 20000, at_once_body, NULL);
 }
 
+/* Many receives stand in a row whose memory peers may write themselves: messages that are longer
+ * than their buffers (by several slices), shorter ones, and receives that were given up among them
+ * must not shift anything. Two seeds, so that what is announced when differs. */
+enum { ROW = 24, ROW_ROOM = 96 << 10 };
+
+static size_t row_message(unsigned *seed) {
+    static const size_t sizes[] = {40000, 65536, 98304, 20000, 9000, 16385, 100, 98304, 300000, 0};
+    return rand_r(seed) % 12 == 0 ? (size_t)9 << 20 : sizes[rand_r(seed) % 10];
+}
+
+static void row_begin(const struct rank *rank, rota_request **request, uint8_t *at, size_t bytes,
+                      rota_recv_info *info) {
+    rota_call call = ROTA_CALL_INIT;
+    call.request = request;
+    *info = (rota_recv_info)ROTA_RECV_INFO_INIT;
+    memset(at, 0xee, ROW_ROOM);
+    CHECK_OK(rota_recv(at, bytes, ROTA_UINT8, 0, 4, rank->comm, info, &call));
+}
+
+static void row_check(rota_request *request, const uint8_t *at, size_t bytes, size_t sent,
+                      unsigned m) {
+    size_t came = sent < bytes ? sent : bytes;
+    CHECK_STATUS(rota_request_wait(request, 0), sent > bytes ? ROTA_ERR_TRUNCATED : ROTA_OK);
+    for (size_t i = 0; i < came; i++)
+        if (at[i] != (uint8_t)(i * 7 + m)) {
+            CHECK(false, "message %u of %zu in %zu, byte %zu: %u", m, sent, bytes, i, at[i]);
+            break;
+        }
+    CHECK(bytes >= ROW_ROOM || at[bytes] == 0xee, "message %u: written past the buffer", m);
+}
+
+static void row_send(const struct rank *rank, unsigned seed) {
+    uint8_t *data = malloc((size_t)9 << 20);
+    for (unsigned m = 0; m < ROW; m++) {
+        size_t bytes = row_message(&seed);
+        for (size_t i = 0; i < bytes; i++)
+            data[i] = (uint8_t)(i * 7 + m);
+        CHECK_OK(rota_send(data, bytes, ROTA_UINT8, 1, 4, rank->comm, NULL));
+    }
+    free(data);
+}
+
+static void row_body(const struct rank *rank) {
+    const unsigned seed = *(const unsigned *)rank->arg;
+    unsigned lengths = seed, rooms = seed + 1000;
+    if (rank->rank == 0) {
+        CHECK_OK(rota_barrier(rank->comm, NULL));
+        row_send(rank, seed);
+        return;
+    }
+    void *memory = NULL;
+    CHECK_OK(rota_mem_alloc(rank->comm, (size_t)ROW * ROW_ROOM, &memory));
+    rota_request *requests[ROW];
+    rota_recv_info infos[ROW];
+    size_t bytes[ROW];
+    for (unsigned m = 0; m < ROW; m++) {
+        bytes[m] = rand_r(&rooms) % 3 == 0 ? 65536 : rand_r(&rooms) % 3 == 0 ? 30000 : ROW_ROOM;
+        bytes[m] = rand_r(&rooms) % 16 == 0 ? 5000 : bytes[m];
+        row_begin(rank, &requests[m], (uint8_t *)memory + m * ROW_ROOM, bytes[m], &infos[m]);
+    }
+    for (unsigned m = 3; m < ROW; m += 5)
+        CHECK_OK(rota_request_cancel(requests[m]));
+    CHECK_OK(rota_barrier(rank->comm, NULL));
+    unsigned next = 0;
+    for (unsigned m = 0; m < ROW; m++) {
+        bool ended = false;
+        uint8_t *at = (uint8_t *)memory + m * ROW_ROOM;
+        if (rota_request_test(requests[m], &ended) != ROTA_ERR_ABORTED)
+            row_check(requests[m], at, bytes[m], row_message(&lengths), next++);
+        CHECK_OK(rota_request_free(requests[m]));
+    }
+    while (next < ROW) { /* what the given up ones have left */
+        row_begin(rank, &requests[0], memory, ROW_ROOM, &infos[0]);
+        row_check(requests[0], memory, ROW_ROOM, row_message(&lengths), next++);
+        CHECK_OK(rota_request_free(requests[0]));
+    }
+    CHECK_OK(rota_mem_free(rank->comm, memory));
+}
+
+static void receives_in_a_row(void) {
+    for (unsigned seed = 1; seed <= 2; seed++)
+        all_ways(2, 20000, row_body, &seed);
+}
+
 /* -- C19, C24, C25, C26, C29: shapes and places ------------------------------------------------ */
 
 /* Every collective without elements, with and without buffers, then with five. */
@@ -469,6 +553,7 @@ int main(int argc, char **argv) {
         {"tags_are_independent", tags_are_independent},
         {"any_source_keeps_order", any_source_keeps_order},
         {"messages_end_at_once", messages_end_at_once},
+        {"receives_in_a_row", receives_in_a_row},
         {NULL, NULL}};
     return cases_main(cases, argc, argv);
 }

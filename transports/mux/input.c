@@ -84,8 +84,8 @@ static void begin_data(struct mux_connection *connection, struct transport_strea
     }
     /* Of a message much longer than announced the engine needs no more than the header. An
      * announcement of 0 says that the length is not known. */
-    size_t stored = frame->length;
-    size_t room = post && post->length == 0 ? MUX_MAX_MESSAGE : MUX_PREFERRED_SLICE;
+    size_t stored = frame->length, slice = connection->mux->base.caps.preferred_slice;
+    size_t room = post && post->length == 0 ? MUX_MAX_MESSAGE : slice;
     if (post && post->length > room)
         room = post->length;
     if (!begin_message(connection, stored < room ? stored : room))

@@ -5,6 +5,9 @@
  * says that the bytes are in the peer's memory, whichever way and adapter they took. So a message
  * may be striped over ways, and no order between queue pairs is relied on.
  *
+ * A turn of progress posts a message or two and then looks at completions again: with devices in
+ * software a post is the transfer, and who posts all that waits keeps the peer idle meanwhile.
+ *
  * Stopping. Ways have a generation, and a place is good for one. To quiesce, the queue pairs are
  * destroyed: nobody can write here by them any more, nor do they read here. The peer is told by the
  * ring (STOPPED) and does the same, so that its requests do not wait for time-outs. Whatever was on
@@ -134,6 +137,12 @@ static bool is_one_range(const struct mux_post *post) {
     return post->npieces > 0;
 }
 
+bool verbs_places(struct transport *transport, const void *data, size_t length) {
+    uint32_t keys[2][VERBS_MAX_RAILS];
+    return length >= VERBS_PLACE_FROM &&
+           verbs_lookup(verbs_of(transport), data, length, true, keys[0], keys[1]);
+}
+
 bool verbs_place(struct mux_connection *base, const struct mux_post *post,
                  struct mux_place *place) {
     struct verbs_connection *connection = verbs_connection_of(base);
@@ -214,12 +223,31 @@ static bool write_post(struct verbs_connection *connection, struct verbs_write *
     return true;
 }
 
+/* Posts what waits, and of that about VERBS_TURN_BYTES at a time; the rest in the next turn. */
 static void post_waiting(struct verbs_connection *connection) {
+    struct verbs *verbs = verbs_home(connection);
     struct verbs_write *write;
+    size_t posted = 0;
     TAILQ_FOREACH(write, &connection->writes, link) {
-        if (write->left == 0 && !write_post(connection, write))
+        if (write->left > 0)
+            continue;
+        if (posted >= VERBS_TURN_BYTES) {
+            verbs->waits = true;
             return;
+        }
+        if (!write_post(connection, write))
+            return; /* until something completes */
+        posted += write->outgoing->header.length;
     }
+}
+
+void verbs_write_waiting(struct verbs *verbs) {
+    struct mux_connection *base;
+    verbs->waits = false;
+    mux_flush_dirty(&verbs->mux); /* frames first: peers wait for them */
+    TAILQ_FOREACH(base, &verbs->mux.all, all_link)
+    post_waiting(verbs_connection_of(base));
+    verbs->mux.events++;
 }
 
 bool verbs_write(struct mux_connection *base, struct mux_outgoing *outgoing,
@@ -250,7 +278,10 @@ bool verbs_write(struct mux_connection *base, struct mux_outgoing *outgoing,
     }
     outgoing->write = write;
     TAILQ_INSERT_TAIL(&connection->writes, write, link);
-    post_waiting(connection);
+    if (verbs->mux.in_progress)
+        verbs->waits = true;
+    else
+        post_waiting(connection);
     return true;
 }
 
@@ -270,6 +301,5 @@ void verbs_way_completed(struct verbs_pair *pair, enum ibv_wc_status status) {
         mux_written(outgoing);
     }
     verbs->mux.events++;
-    if (connection->nways > 0)
-        post_waiting(connection);
+    verbs->waits |= !TAILQ_EMPTY(&connection->writes);
 }

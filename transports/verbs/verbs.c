@@ -25,7 +25,7 @@ static const struct transport_caps verbs_caps = {
     .size = sizeof(struct transport_caps),
     .version = TRANSPORT_VERSION,
     .max_message = MUX_MAX_MESSAGE,
-    .preferred_slice = MUX_PREFERRED_SLICE,
+    .preferred_slice = VERBS_PREFERRED_SLICE,
     .eager_bytes = MUX_EAGER_MIN,
     .posts_send = true,
     .posts_recv = true,
@@ -151,6 +151,8 @@ static void poll_ports(struct verbs *verbs) {
 void verbs_poll(struct mux *mux) {
     struct verbs *verbs = (struct verbs *)mux;
     poll_ports(verbs);
+    if (verbs->waits)
+        verbs_write_waiting(verbs);
     if (mux->turn % (verbs->calling > 0 ? EVENT_TURNS_CALLING : EVENT_TURNS) == 0)
         take_events(verbs);
 }
@@ -180,7 +182,7 @@ static bool verbs_arm(struct transport *transport) {
     poll_ports(verbs); /* what completed before it was asked for tells nobody */
     mux->in_progress = false;
     mux_flush_dirty(mux);
-    return mux->events == 0 && !mux->something_broke;
+    return mux->events == 0 && !mux->something_broke && !verbs->waits;
 }
 
 static void verbs_disarm(struct transport *transport) {
@@ -427,6 +429,7 @@ const struct transport_ops transport_verbs = {
     .post_send = mux_post_send,
     .expect = mux_expect,
     .post_recv = mux_post_recv,
+    .places = verbs_places,
     .peek = mux_peek,
     .release = mux_release,
     .pending = mux_pending,

@@ -53,6 +53,10 @@
 #define VERBS_MAX_SGE 8
 /* From here on a message is worth a place. Shorter ones mostly travel unannounced. */
 #define VERBS_PLACE_FROM (MUX_EAGER_MIN + 1)
+/* One write; a message of this length keeps any adapter busy while the next one is told of. */
+#define VERBS_PREFERRED_SLICE ((size_t)4 << 20)
+/* Written per turn of progress and peer, at least one message. */
+#define VERBS_TURN_BYTES ((size_t)64 << 10)
 /* Each stripe of a striped message has at least this many bytes. */
 #define VERBS_STRIPE_FROM ((size_t)64 << 10)
 /* Of a send: 4.096 us * 2^16 = 268 ms without acknowledgement, repeated 6 times, then an error. 7
@@ -193,9 +197,9 @@ struct verbs {
     struct rdma_cm_id *listener;
     uint16_t port;
     uint8_t token[VERBS_TOKEN_BYTES];
-    struct verbs_pair *pairs; /* uthash, by number */
-    bool polling, closing;
-    unsigned calling; /* attempts on their way: look at the CM often */
+    struct verbs_pair *pairs;     /* uthash, by number */
+    bool polling, closing, waits; /* waits: some messages may be written, in the next turn */
+    unsigned calling;             /* attempts on their way: look at the CM often */
     pthread_mutex_t regions_lock;
     struct verbs_region *regions;
 };
@@ -257,12 +261,15 @@ void verbs_ring_tell(struct verbs_connection *connection);
 bool verbs_ring_last(struct verbs_connection *connection);
 
 /* -- direct.c -- */
+bool verbs_places(struct transport *transport, const void *data, size_t length);
 bool verbs_place(struct mux_connection *connection, const struct mux_post *post,
                  struct mux_place *place);
 bool verbs_write(struct mux_connection *connection, struct mux_outgoing *outgoing,
                  const struct mux_place *place);
 void verbs_stop_writes(struct mux_connection *connection);
 void verbs_stopped(struct mux_connection *connection, uint32_t generation);
+/* Writes of what waits for its turn. */
+void verbs_write_waiting(struct verbs *verbs);
 /* A request of a way has completed. */
 void verbs_way_completed(struct verbs_pair *pair, enum ibv_wc_status status);
 /* A way is established; failed to be. */
