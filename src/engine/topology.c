@@ -15,9 +15,11 @@ static rota_status blame(rota_status status, const char *setting, const char *or
     return status;
 }
 
-static rota_status check_topology(const char *path, const char *origin) {
+/* Where it has a GPU for each rank, the ring is the first of those that its links carry. */
+static rota_status check_topology(const char *path, const char *origin, int nranks, int **ring) {
     char *bytes = NULL;
     size_t length = 0;
+    struct topo_rings rings = {0};
     struct topo *topo = topo_create(path);
     rota_status status = topo == NULL ? error_raise(ROTA_ERR_MEMORY, "no memory for a topology")
                                       : topo_read_file(path, &bytes, &length);
@@ -27,6 +29,13 @@ static rota_status check_topology(const char *path, const char *origin) {
         status = topo_finish(topo);
     for (int i = 0; status == ROTA_OK && i < topo->warning_count; i++)
         log_write(LOG_INFO, "%s: %s", path, topo->warnings[i]);
+    if (status == ROTA_OK && topo->gpu_count == nranks && ring != NULL)
+        status = topo_find_rings(topo, &rings);
+    if (rings.count > 0) { /* taken over, not copied */
+        *ring = rings.rings[0].gpus;
+        rings.rings[0].gpus = NULL;
+    }
+    topo_free_rings(&rings);
     free(bytes);
     topo_destroy(topo);
     return status == ROTA_OK ? ROTA_OK : blame(status, "ROTA_TOPO_FILE", origin);
@@ -86,9 +95,14 @@ rota_status topology_check_settings(const struct settings *settings, int nranks,
     const char *graph = settings_text(settings, SETTING_GRAPH_FILE);
     rota_status status = ROTA_OK;
     *ring = NULL;
-    if (topology[0] != '\0')
-        status = check_topology(topology, settings_origin(settings, SETTING_TOPO_FILE));
-    if (status == ROTA_OK && graph[0] != '\0')
+    if (graph[0] != '\0')
         status = check_graph(graph, settings_origin(settings, SETTING_GRAPH_FILE), nranks, ring);
+    if (status == ROTA_OK && topology[0] != '\0')
+        status = check_topology(topology, settings_origin(settings, SETTING_TOPO_FILE), nranks,
+                                *ring == NULL ? ring : NULL);
+    if (status != ROTA_OK) {
+        free(*ring);
+        *ring = NULL;
+    }
     return status;
 }

@@ -171,6 +171,30 @@ Test(processes, C82_descriptors_above_1023) {
     cycle(4, 6);
 }
 
+/* How many threads of the library there are; none of them may run elsewhere. */
+static int library_threads_on(const cpu_set_t *cpus) {
+    DIR *folder = opendir("/proc/self/task");
+    cr_assert_not_null(folder);
+    int count = 0;
+    for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        char path[300], name[16] = "";
+        cpu_set_t mask, both;
+        snprintf(path, sizeof(path), "/proc/self/task/%s/comm", entry->d_name);
+        FILE *file = fopen(path, "re");
+        if (file == NULL)
+            continue;
+        if (fgets(name, sizeof(name), file) != NULL && strncmp(name, "rota", 4) == 0 &&
+            sched_getaffinity((pid_t)atoi(entry->d_name), sizeof(mask), &mask) == 0) {
+            CPU_AND(&both, &mask, cpus);
+            cr_assert(CPU_EQUAL(&both, &mask), "thread %s", name);
+            count++;
+        }
+        fclose(file);
+    }
+    closedir(folder);
+    return count;
+}
+
 /* C87: the affinity of the user's threads stays, and library threads stay inside it. */
 Test(processes, C87_affinity_is_respected) {
     cpu_set_t one, after;
@@ -185,6 +209,11 @@ Test(processes, C87_affinity_is_respected) {
     cr_assert_eq(sched_setaffinity(0, sizeof(one), &one), 0);
     cr_assert_eq(rota_usable_cores(), 1);
     take_transport("");
+    rota_comm *comms[2];
+    cr_assert_eq(rota_init_threads(2, comms, NULL), ROTA_OK);
+    cr_assert_gt(library_threads_on(&one), 0);
+    for (int r = 0; r < 2; r++)
+        cr_assert_eq(rota_comm_destroy(comms[r]), ROTA_OK);
     cycle(3, 20);
     cr_assert_eq(sched_getaffinity(0, sizeof(after), &after), 0);
     cr_assert(CPU_EQUAL(&one, &after));

@@ -207,6 +207,36 @@ Test(topology, C97_devices_without_parents) {
     rota_topo_free(topo);
 }
 
+/* hwloc's: a GPU that hangs on no bridge, and a machine without a NUMA node. */
+Test(topology, C97_hwloc_without_bridge_or_node) {
+#define SETS "cpuset=\"0x1\" complete_cpuset=\"0x1\" nodeset=\"0x1\" complete_nodeset=\"0x1\" "
+    static const char start[] =
+        "<topology version=\"2.0\"><object type=\"Machine\" os_index=\"0\" " SETS "gp_index=\"1\">";
+    static const char node[] = "<object type=\"NUMANode\" os_index=\"0\" " SETS "gp_index=\"2\" "
+                               "local_memory=\"1024\"/>";
+    static const char rest[] =
+        "<object type=\"PU\" os_index=\"0\" " SETS "gp_index=\"3\"/>"
+        "<object type=\"PCIDev\" gp_index=\"4\" pci_busid=\"0000:01:00.0\" "
+        "pci_type=\"0302 [10de:20b0] [0000:0000] 00\" pci_link_speed=\"15.75\">"
+        "<object type=\"OSDev\" gp_index=\"5\" name=\"nvml0\" osdev_type=\"1\"/></object>"
+        "</object></topology>";
+    char text[2048];
+    rota_topo *topo = NULL;
+    for (int with = 0; with < 2; with++) {
+        snprintf(text, sizeof(text), "%s%s%s", start, with == 1 ? node : "", rest);
+        rota_status status = rota_topo_read(text, strlen(text), "odd", &topo);
+        if (status == ROTA_OK) {
+            cr_assert_eq(gpu_count(topo), 1);
+            rota_topo_free(topo);
+        } else { /* hwloc itself wants a node */
+            cr_assert_eq(status, ROTA_ERR_FORMAT);
+            cr_assert_eq(with, 0);
+            cr_assert_not_null(strstr(last_message(), "odd"), "%s", last_message());
+        }
+    }
+#undef SETS
+}
+
 Test(topology, C99_128_gpus_64_nics) {
     char *text = machine_large(128);
     struct timespec began, ended;
@@ -292,6 +322,17 @@ Test(topology, C101_poor_numa_nodes) {
     free(text);
 }
 
+/* A job of threads while the environment names the file; the status of its creation. */
+static rota_status job_with(const char *setting, const char *path, int nranks) {
+    rota_comm *comms[8] = {NULL};
+    setenv(setting, path, 1);
+    rota_status status = rota_init_threads(nranks, comms, NULL);
+    unsetenv(setting);
+    for (int r = 0; status == ROTA_OK && r < nranks; r++)
+        rota_comm_destroy(comms[r]);
+    return status;
+}
+
 static int open_descriptors(void) {
     DIR *folder = opendir("/proc/self/fd");
     int count = 0;
@@ -316,6 +357,13 @@ Test(topology, C81_files_that_do_not_parse) {
         cr_assert_null(topo);
     }
     cr_assert_eq(open_descriptors(), before);
+    for (int i = 0; i < 200; i++) { /* and jobs that are given it */
+        if (i == 10)
+            before = open_descriptors();
+        cr_assert_eq(job_with("ROTA_TOPO_FILE", path, 2), ROTA_ERR_FORMAT);
+    }
+    cr_assert_eq(open_descriptors(), before);
+    cr_assert_eq(job_with("ROTA_LOG", "warn", 2), ROTA_OK, "%s", last_message());
     unlink(path);
 }
 
@@ -468,25 +516,41 @@ Test(topology, what_is_odd_is_named) {
     }
 }
 
-/* A job of threads while the environment names the file; the status of its creation. */
-static rota_status job_with(const char *setting, const char *path, int nranks) {
-    rota_comm *comms[8] = {NULL};
-    setenv(setting, path, 1);
-    rota_status status = rota_init_threads(nranks, comms, NULL);
-    unsetenv(setting);
-    for (int r = 0; status == ROTA_OK && r < nranks; r++)
-        rota_comm_destroy(comms[r]);
-    return status;
+/* The job works, and stderr has the words, or nothing (NULL). */
+static void expect_said(const char *setting, const char *path, int nranks, const char *words) {
+    char said[8192];
+    FILE *file = tmpfile();
+    int before = dup(2);
+    cr_assert(file != NULL && before >= 0 && dup2(fileno(file), 2) == 2);
+    rota_status status = job_with(setting, path, nranks);
+    cr_assert_eq(dup2(before, 2), 2);
+    close(before);
+    rewind(file);
+    said[fread(said, 1, sizeof(said) - 1, file)] = '\0';
+    fclose(file);
+    cr_assert_eq(status, ROTA_OK, "%s", last_message());
+    cr_assert(words == NULL ? said[0] == '\0' : strstr(said, words) != NULL,
+              "%s=%s, %d ranks: \"%s\"", setting, path, nranks, said);
 }
 
 Test(topology, C100_files_that_settings_name) {
-    char path[512];
+    char path[512], words[700], conf[] = "/tmp/rota-conf-XXXXXX";
     snprintf(path, sizeof(path), "%s/nccl-graph/azure-ncv4-graph.xml", TOPOLOGY_DATA);
-    /* Rings of another machine are left aside. */
-    cr_assert_eq(job_with("ROTA_GRAPH_FILE", path, 3), ROTA_OK, "%s", last_message());
-    cr_assert_eq(job_with("ROTA_GRAPH_FILE", path, 4), ROTA_OK, "%s", last_message());
-    cr_assert_eq(job_with("ROTA_GRAPH_FILE", path, 5), ROTA_OK, "%s", last_message());
-    cr_assert_eq(job_with("ROTA_GRAPH_FILE", "/no/such/file", 2), ROTA_OK, "%s", last_message());
+    /* Rings of another machine are left aside, with a warning that names setting and file. */
+    snprintf(words, sizeof(words), "ROTA_GRAPH_FILE (environment): %.150s", path);
+    expect_said("ROTA_GRAPH_FILE", path, 3, words);
+    expect_said("ROTA_GRAPH_FILE", path, 4, NULL);
+    expect_said("ROTA_GRAPH_FILE", path, 5, words);
+    expect_said("ROTA_GRAPH_FILE", "/no/such/file", 2,
+                "ROTA_GRAPH_FILE (environment): /no/such/file");
+    int fd = mkstemp(conf);
+    snprintf(words, sizeof(words), "ROTA_GRAPH_FILE = %s\n", path);
+    cr_assert_eq(write(fd, words, strlen(words)), (ssize_t)strlen(words));
+    close(fd);
+    snprintf(words, sizeof(words), "ROTA_GRAPH_FILE (%s:1): ", conf);
+    expect_said("ROTA_CONF", conf, 3, words);
+    expect_said("ROTA_CONF", conf, 4, NULL);
+    unlink(conf);
     /* A topology that cannot be read is an error that says which and why. */
     cr_assert_eq(job_with("ROTA_TOPO_FILE", "/no/such/file", 2), ROTA_ERR_SYSTEM);
     cr_assert(strstr(last_message(), "/no/such/file") != NULL &&
