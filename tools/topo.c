@@ -116,7 +116,7 @@ static int failed(void) {
 }
 
 static void side_print(const char *who, const rota_topo_result *result, FILE *out) {
-    fprintf(out, "  %-6s %d rings, ", who, result->count);
+    fprintf(out, "  %-6s %d ring%s, ", who, result->count, result->count == 1 ? "" : "s");
     if (strcmp(result->bound_kind, "hops") == 0)
         fprintf(out, "the first with hops ");
     else
