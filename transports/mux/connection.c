@@ -51,6 +51,8 @@ void mux_begin(struct mux_connection *connection) {
     mux->slot_bytes_given += connection->slots_given * mux->slot_charge;
     connection->want_init = true;
     connection->npartial = 0;
+    memset(&connection->last_in, 0, sizeof connection->last_in);
+    memset(&connection->last_out, 0, sizeof connection->last_out);
     connection->in_frame = false;
     mux_connection_touch(connection);
     mux_flush(connection);

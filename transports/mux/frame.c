@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define CRC32C_POLYNOMIAL 0x82f63b78u /* Castagnoli, reflected (RFC 3720, appendix B.4) */
+#define FRAME_WORDS (sizeof(struct frame) / 8)
 
 static uint32_t crc_table[256];
 static uint32_t (*crc_function)(const void *data, size_t bytes);
@@ -102,13 +103,7 @@ void frame_seal(struct frame *frame) {
     frame->crc = crc_swap(frame_crc32c(frame, sizeof *frame));
 }
 
-const char *frame_check(struct frame *frame) {
-    uint32_t crc = crc_swap(frame->crc);
-    frame->crc = 0;
-    if (frame_crc32c(frame, sizeof *frame) != crc)
-        return "checksum of a frame is wrong";
-    frame->crc = crc;
-    frame_swap(frame);
+static const char *check_fields(const struct frame *frame) {
     if (frame->version != FRAME_VERSION)
         return "frame of an unknown version";
     if (frame->type < FRAME_INIT || frame->type > FRAME_STOPPED)
@@ -118,6 +113,51 @@ const char *frame_check(struct frame *frame) {
     if (frame->trailer > FRAME_MAX_TRAILER)
         return "trailer of a frame is too long";
     return NULL;
+}
+
+const char *frame_check(struct frame *frame) {
+    uint32_t crc = crc_swap(frame->crc);
+    frame->crc = 0;
+    if (frame_crc32c(frame, sizeof *frame) != crc)
+        return "checksum of a frame is wrong";
+    frame->crc = crc;
+    frame_swap(frame);
+    return check_fields(frame);
+}
+
+size_t frame_pack(struct frame *last, struct frame *frame, uint8_t *packed) {
+    uint64_t words[FRAME_WORDS], before[FRAME_WORDS];
+    uint32_t mask = 0;
+    size_t bytes = 2;
+    frame->version = FRAME_VERSION;
+    frame_swap(frame);
+    memcpy(words, frame, sizeof words);
+    memcpy(before, last, sizeof before);
+    for (unsigned i = 0; i < FRAME_WORDS; i++) {
+        if (words[i] == before[i])
+            continue;
+        mask |= 1u << i;
+        memcpy(packed + bytes, &words[i], sizeof words[i]);
+        bytes += sizeof words[i];
+    }
+    packed[0] = (uint8_t)mask;
+    packed[1] = (uint8_t)(mask >> 8);
+    *last = *frame;
+    return bytes;
+}
+
+size_t frame_packed_bytes(const uint8_t *packed) {
+    return 2 + 8 * (size_t)__builtin_popcount(packed[0] | (unsigned)packed[1] << 8);
+}
+
+const char *frame_unpack(struct frame *last, const uint8_t *packed, struct frame *frame) {
+    uint32_t mask = packed[0] | (uint32_t)packed[1] << 8;
+    packed += 2;
+    for (; mask != 0; mask &= mask - 1, packed += 8)
+        memcpy((char *)last + 8 * __builtin_ctz(mask), packed, 8);
+    *frame = *last;
+    frame_swap(frame);
+    return check_fields(frame);
 }
 
 void frame_put_header(struct frame *frame, const struct transport_header *header) {

@@ -63,6 +63,17 @@ void frame_seal(struct frame *frame);
 /* Turns a received frame into host order and checks it. NULL, or what is wrong with it. */
 const char *frame_check(struct frame *frame);
 
+/* The same as what differs from the frame before it, for pipes that guard their bytes themselves
+ * (packets of RDMA have a CRC): a bit per 8 bytes, then those that differ, little endian. A frame
+ * of a stream that goes on has 26 bytes. `last`, zero at first, becomes the frame; returns bytes.
+ */
+#define FRAME_PACKED_MOST (2 + sizeof(struct frame))
+size_t frame_pack(struct frame *last, struct frame *frame, uint8_t *packed);
+/* Bytes of the packed frame that begins with these two. */
+size_t frame_packed_bytes(const uint8_t *packed);
+/* NULL, or what is wrong with it. */
+const char *frame_unpack(struct frame *last, const uint8_t *packed, struct frame *frame);
+
 void frame_put_header(struct frame *frame, const struct transport_header *header);
 void frame_get_header(const struct frame *frame, struct transport_header *header);
 

@@ -212,7 +212,9 @@ static void stream_frame(struct mux_connection *connection) {
 
 static void frame_begin(struct mux_connection *connection) {
     struct frame *frame = &connection->frame;
-    const char *wrong = frame_check(frame);
+    const char *wrong = connection->mux->pipe->packs
+                            ? frame_unpack(&connection->last_in, connection->packed, frame)
+                            : frame_check(frame);
     if (!wrong && connection->got_init == (frame->type == FRAME_INIT))
         wrong = "first frame expected once, and first";
     if (!wrong && connection->left)
@@ -263,20 +265,34 @@ static size_t payload_take(struct mux_connection *connection, const char *data, 
     return taken;
 }
 
+/* Bytes of the frame that begins, as far as they are known, and where they are kept. */
+static size_t head_bytes(const struct mux_connection *connection) {
+    if (!connection->mux->pipe->packs)
+        return sizeof connection->frame;
+    return connection->npartial < 2 ? 2 : frame_packed_bytes(connection->packed);
+}
+
+static char *head_room(struct mux_connection *connection) {
+    return connection->mux->pipe->packs ? (char *)connection->packed : (char *)&connection->frame;
+}
+
 void mux_input(struct mux_connection *connection, const char *data, size_t bytes) {
     connection->mux->base.counters.wire_bytes_received += bytes;
     for (;;) {
         if (connection->is_broken)
             return;
         if (!connection->in_frame) {
-            size_t n = sizeof(struct frame) - connection->npartial;
+            size_t n = head_bytes(connection) - connection->npartial;
             n = bytes < n ? bytes : n;
-            memcpy((char *)&connection->frame + connection->npartial, data, n);
+            memcpy(head_room(connection) + connection->npartial, data, n);
             connection->npartial += n;
             data += n;
             bytes -= n;
-            if (connection->npartial < sizeof(struct frame))
-                return;
+            if (connection->npartial < head_bytes(connection)) {
+                if (bytes == 0)
+                    return;
+                continue; /* the beginning says how much more there is */
+            }
             connection->npartial = 0;
             frame_begin(connection);
             continue;

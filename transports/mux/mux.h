@@ -236,8 +236,11 @@ struct mux_connection {
     struct iovec iov[MUX_BATCH_IOVS];
     int iov_next, iov_end;
     uint64_t batch_bytes, batch_sent;
-    int write_error; /* errno; what came before it is read first */
-    struct frame heads[MUX_BATCH_FRAMES];
+    int write_error;       /* errno; what came before it is read first */
+    struct frame head;     /* being filled */
+    struct frame last_out; /* of pipes that pack frames */
+    uint8_t heads[MUX_BATCH_FRAMES * FRAME_PACKED_MOST];
+    size_t heads_bytes;
     int nheads;
     bool flushing, in_dirty, want_init, want_bye, want_stopped;
     bool wants_room;   /* a slot was refused because something was before it */
@@ -255,8 +258,10 @@ struct mux_connection {
     /* receiving */
     unsigned slots_given, slots_bound;
     struct mux_streams owing; /* credit not yet reported */
-    size_t npartial;          /* bytes of `frame`, while not in_frame */
+    size_t npartial;          /* bytes of `frame` or `packed`, while not in_frame */
     struct frame frame;       /* being received */
+    struct frame last_in;     /* of pipes that pack frames */
+    uint8_t packed[FRAME_PACKED_MOST];
     bool in_frame;
     bool drop;           /* what arrives goes nowhere */
     uint64_t left_bytes; /* of payload */
@@ -280,6 +285,7 @@ struct mux_pipe {
     const struct transport_ops *ops;
     size_t connection_bytes;
     size_t eager_most; /* bytes of an unannounced message, if slots suffice */
+    bool packs;        /* frames travel packed: no byte of the pipe is ever wrong */
     /* A connection was made: sets up the pipe's part. */
     void (*init)(struct mux_connection *connection);
     /* As sendmsg without waiting; -1 and errno, EAGAIN: not now. */

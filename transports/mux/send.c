@@ -264,19 +264,33 @@ void mux_uncharge(struct mux_outgoing *outgoing) {
         stream->connection->slots_used--;
 }
 
-/* A frame of the batch; heads that follow each other directly share an iovec. */
+/* The next frame of the batch, to be filled and then sealed. */
 static struct frame *batch_frame(struct mux_connection *connection, enum frame_type type) {
-    struct frame *frame = &connection->heads[connection->nheads++];
-    struct iovec *last = connection->iov_end ? &connection->iov[connection->iov_end - 1] : NULL;
+    struct frame *frame = &connection->head;
+    connection->nheads++;
     memset(frame, 0, sizeof *frame);
     frame->type = (uint8_t)type;
-    if (last && (char *)last->iov_base + last->iov_len == (char *)frame) {
-        last->iov_len += sizeof *frame;
-        connection->batch_bytes += sizeof *frame;
-    } else {
-        batch_add(connection, frame, sizeof *frame);
-    }
     return frame;
+}
+
+/* Heads that follow each other directly share an iovec. */
+static void batch_seal(struct mux_connection *connection) {
+    struct iovec *last = connection->iov_end ? &connection->iov[connection->iov_end - 1] : NULL;
+    uint8_t *at = connection->heads + connection->heads_bytes;
+    size_t bytes = sizeof connection->head;
+    if (connection->mux->pipe->packs) {
+        bytes = frame_pack(&connection->last_out, &connection->head, at);
+    } else {
+        frame_seal(&connection->head);
+        memcpy(at, &connection->head, bytes);
+    }
+    connection->heads_bytes += bytes;
+    if (last && (uint8_t *)last->iov_base + last->iov_len == at) {
+        last->iov_len += bytes;
+        connection->batch_bytes += bytes;
+    } else {
+        batch_add(connection, at, bytes);
+    }
 }
 
 /* Tells the peer all that it should know of a stream. */
@@ -315,7 +329,7 @@ static void batch_place(struct transport_stream *stream) {
     frame->fingerprint = post->place.keys[0] | (uint64_t)post->place.keys[1] << 32;
     frame->sequence = post->place.generation;
     report(stream, frame);
-    frame_seal(frame);
+    batch_seal(stream->connection);
 }
 
 static void batch_control(struct mux_connection *connection) {
@@ -325,7 +339,7 @@ static void batch_control(struct mux_connection *connection) {
             struct frame *frame = batch_frame(connection, FRAME_CLOSE);
             stream->needs = 0;
             report(stream, frame);
-            frame_seal(frame);
+            batch_seal(connection);
             stream->close_sent = true;
             mux_check_closed(stream);
         } else if (stream->needs & MUX_NEED_REQUEST) {
@@ -334,13 +348,13 @@ static void batch_control(struct mux_connection *connection) {
             frame_put_header(frame, &stream->request_header);
             frame->message = stream->requested - 1;
             report(stream, frame);
-            frame_seal(frame);
+            batch_seal(connection);
         } else if (stream->needs & MUX_NEED_PLACE) {
             batch_place(stream);
         } else if (stream->needs & MUX_NEED_CREDIT) {
             struct frame *frame = batch_frame(connection, FRAME_CREDIT);
             report(stream, frame);
-            frame_seal(frame);
+            batch_seal(connection);
             mux_check_closed(stream);
         }
         if (stream->needs == 0) {
@@ -353,7 +367,7 @@ static void batch_control(struct mux_connection *connection) {
         struct frame *frame = batch_frame(connection, answer->type);
         frame->key = answer->key;
         frame->message = answer->message;
-        frame_seal(frame);
+        batch_seal(connection);
     }
 }
 
@@ -376,7 +390,7 @@ static void batch_message(struct transport_stream *stream, struct mux_outgoing *
     frame_put_header(frame, &outgoing->header);
     frame->message = stream->next_number++;
     report(stream, frame);
-    frame_seal(frame);
+    batch_seal(connection);
     outgoing->iov_first = connection->iov_end;
     for (int i = 0; i < outgoing->npieces && outgoing->way == MUX_BYTES; i++) {
         if (outgoing->pieces[i].length > 0)
@@ -389,13 +403,14 @@ static void batch_message(struct transport_stream *stream, struct mux_outgoing *
 
 static void batch_build(struct mux_connection *connection) {
     struct transport_stream *stream;
+    connection->heads_bytes = 0;
     connection->nheads = connection->iov_next = connection->iov_end = 0;
     connection->batch_sent = connection->batch_bytes = 0;
     if (connection->want_init) {
         struct frame *frame = batch_frame(connection, FRAME_INIT);
         frame->credit = connection->slots_given;
         frame->total = connection->mux->slot_charge;
-        frame_seal(frame);
+        batch_seal(connection);
         connection->want_init = false;
     }
     if (!connection->got_init)
@@ -403,7 +418,7 @@ static void batch_build(struct mux_connection *connection) {
     if (connection->want_stopped && connection->nheads < MUX_BATCH_FRAMES) {
         struct frame *frame = batch_frame(connection, FRAME_STOPPED);
         frame->sequence = connection->stopped_generation;
-        frame_seal(frame);
+        batch_seal(connection);
         connection->want_stopped = false;
     }
     batch_control(connection);
@@ -421,7 +436,8 @@ static void batch_build(struct mux_connection *connection) {
     }
     if (connection->want_bye && connection->nheads < MUX_BATCH_FRAMES &&
         TAILQ_EMPTY(&connection->ready)) {
-        frame_seal(batch_frame(connection, FRAME_BYE));
+        (void)batch_frame(connection, FRAME_BYE);
+        batch_seal(connection);
         connection->want_bye = false;
     }
 }

@@ -403,6 +403,7 @@ static const struct mux_pipe verbs_pipe = {
     .ended = verbs_ended,
     .ready = verbs_ready,
     .eager_most = MUX_EAGER_MIN,
+    .packs = true,
     .place_from = VERBS_PLACE_FROM,
     .place = verbs_place,
     .write = verbs_write,
