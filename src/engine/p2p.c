@@ -14,6 +14,8 @@
 
 /* From here on posting user memory beats a copy through the transport's own. */
 #define P2P_POST_BYTES 8192
+/* An adapter's answer takes longer than one by shared memory, and asking for it as little. */
+#define P2P_FAR_TURNS 4
 /* Receives of a lane that are announced at a time. */
 #define P2P_AHEAD 8
 /* From these sizes on a message that was copied into the transport's memory is taken out of it by
@@ -465,8 +467,7 @@ static bool goes_ahead(const struct p2p_lane *lane, const rota_request *request)
         return true;
     if (request->p2p.first_announced)
         return request->p2p.pending > 0;
-    return bytes >= P2P_POST_BYTES &&
-           transport->ops->places(transport, buffer_of(request), bytes);
+    return bytes >= P2P_POST_BYTES && transport->ops->places(transport, buffer_of(request), bytes);
 }
 
 /* Receives behind the head whose messages are of one slice are announced too, so that their senders
@@ -735,7 +736,10 @@ bool p2p_at_once(rota_comm *comm, const struct call_args *args, bool waits, bool
         atomic_load_explicit(&comm->status, memory_order_relaxed) != ROTA_OK)
         return false;
     *announced = true;
-    return receive_at_once(lane, args, bytes, waits ? comm->job->domain.spin_turns : P2P_LOOKS);
+    uint32_t turns = comm->job->domain.spin_turns;
+    if (lane->link.transport->ops->places != NULL)
+        turns *= P2P_FAR_TURNS;
+    return receive_at_once(lane, args, bytes, waits ? turns : P2P_LOOKS);
 }
 
 int p2p_source(const rota_request *request) {

@@ -36,10 +36,14 @@ static const struct transport_caps verbs_caps = {
 
 bool verbs_post_receives(struct verbs *verbs, struct verbs_port *port, struct verbs_pair *pair,
                          unsigned n) {
-    struct ibv_recv_wr request = {.wr_id = VERBS_RECEIVE_ID}, *bad = NULL;
-    for (; n > 0; n--) {
-        int error = port->srq ? verbs->calls->post_srq_recv(port->srq, &request, &bad)
-                              : verbs->calls->post_recv(pair->id->qp, &request, &bad);
+    struct ibv_recv_wr requests[COMPLETIONS] = {{0}}, *bad = NULL;
+    for (unsigned count = 0; n > 0; n -= count) {
+        count = n < COMPLETIONS ? n : COMPLETIONS;
+        for (unsigned i = 0; i < count; i++)
+            requests[i] = (struct ibv_recv_wr){.wr_id = VERBS_RECEIVE_ID,
+                                               .next = i + 1 < count ? &requests[i + 1] : NULL};
+        int error = port->srq ? verbs->calls->post_srq_recv(port->srq, requests, &bad)
+                              : verbs->calls->post_recv(pair->id->qp, requests, &bad);
         if (error != 0) {
             errno = error;
             return false;
@@ -100,9 +104,13 @@ static bool port_poll(struct verbs *verbs, struct verbs_port *port) {
     int n = verbs->calls->poll_cq(port->cq, COMPLETIONS, wcs);
     for (int i = 0; i < n; i++)
         used += (wcs[i].wr_id & VERBS_RECEIVE_ID) && wcs[i].status == IBV_WC_SUCCESS;
-    /* Before any slot is told to be free: who has a slot has a receive request. */
-    if (port->srq && used > 0)
-        (void)verbs_post_receives(verbs, port, NULL, used);
+    /* Before any slot is told to be free: who has a slot has a receive request. So many of them are
+     * more than slots that they need not be replaced one by one. */
+    port->owed += port->srq ? used : 0;
+    if (port->owed > port->slack / 2) {
+        (void)verbs_post_receives(verbs, port, NULL, port->owed);
+        port->owed = 0;
+    }
     for (int i = 0; i < n; i++) {
         if (!port->srq && (wcs[i].wr_id & VERBS_RECEIVE_ID)) {
             struct verbs_pair *pair = NULL;
@@ -235,6 +243,10 @@ static rota_status port_open(struct verbs *verbs, struct verbs_port *port) {
     const struct verbs_calls *calls = verbs->calls;
     int npeers = verbs->mux.host->nranks > 1 ? verbs->mux.host->nranks - 1 : 1;
     int requests = npeers * (int)verbs->slots;
+    if (port->attr.max_srq > 0 && port->attr.max_srq_wr >= requests + 2 * COMPLETIONS &&
+        port->attr.max_cqe / npeers > (int)verbs->slots * 2)
+        port->slack = 2 * COMPLETIONS;
+    requests += (int)port->slack;
     int sends =
         npeers * (int)(VERBS_SEND_DEPTH / VERBS_SIGNAL_EACH + VERBS_MAX_WAYS * VERBS_WAY_DEPTH);
     port->pd = calls->alloc_pd(port->rail->context);
@@ -257,6 +269,8 @@ static rota_status port_open(struct verbs *verbs, struct verbs_port *port) {
         if (!port->srq)
             return error_raise_system(errno, "ibv_create_srq of %d requests on %s", requests,
                                       port->rail->name);
+        if (!verbs_post_receives(verbs, port, NULL, port->slack))
+            return error_raise_system(errno, "posting receive requests on %s", port->rail->name);
     }
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = port};
     if (epoll_ctl(verbs->mux.epoll_fd, EPOLL_CTL_ADD, port->channel->fd, &event) != 0)

@@ -74,7 +74,7 @@ struct verbs_blob {
     uint8_t addresses[VERBS_MAX_RAILS][16]; /* of the rails, as verbs_rail.ip */
 };
 _Static_assert(sizeof(struct verbs_blob) == 56, "announced to the peers");
-#define VERBS_MAGIC 0x31627672u /* "rvb1", little endian */
+#define VERBS_MAGIC 0x32627672u /* "rvb2", little endian */
 
 /* Private data of a connection request: at most 56 bytes are the user's. */
 struct verbs_request {
@@ -116,6 +116,8 @@ struct verbs_port {
     struct ibv_srq *srq; /* NULL: the device has none */
     struct ibv_device_attr attr;
     unsigned spare; /* receive requests in srq that no connection has claimed */
+    unsigned slack; /* requests in srq beyond all slots, */
+    unsigned owed;  /* and those of them that are used up */
 };
 
 struct verbs_connection;

@@ -172,6 +172,36 @@ Test(wire, every_bit_of_a_frame_is_protected) {
     cr_assert_eq(good.length, 77);
 }
 
+/* Packed frames are those that were packed, whatever came before, and any bytes make a frame that
+ * is checked. */
+Test(wire, frames_travel_packed) {
+    struct frame sent = {0}, sender = {0}, receiver = {0}, got;
+    uint8_t packed[FRAME_PACKED_MOST];
+    unsigned seed = 7;
+    for (int i = 0; i < 1000; i++) {
+        sent.type = FRAME_DATA;
+        sent.sequence++;
+        sent.message = (uint64_t)rand_r(&seed) << (rand_r(&seed) % 33);
+        if (i % 10 == 0)
+            sent.key.comm = (uint32_t)rand_r(&seed);
+        struct frame frame = sent;
+        size_t bytes = frame_pack(&sender, &frame, packed);
+        cr_assert_eq(frame_packed_bytes(packed), bytes);
+        cr_assert(i % 10 == 0 || bytes <= 2 + 3 * 8, "%zu bytes", bytes);
+        cr_assert_null(frame_unpack(&receiver, packed, &got));
+        got.version = sent.version;
+        cr_assert_eq(memcmp(&got, &sent, sizeof got), 0, "frame %d", i);
+    }
+    int wrong = 0;
+    for (int i = 0; i < 1000; i++) {
+        for (size_t at = 0; at < sizeof packed; at++)
+            packed[at] = (uint8_t)rand_r(&seed);
+        cr_assert_leq(frame_packed_bytes(packed), sizeof packed);
+        wrong += frame_unpack(&receiver, packed, &got) != NULL;
+    }
+    cr_assert_gt(wrong, 900);
+}
+
 Test(wire, C34_numbers_of_64_bit) {
     struct transport_header header = {.sequence = (1ull << 63) + 5,
                                       .length = (1ull << 33) + 1,

@@ -482,23 +482,27 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
     pthread_mutex_unlock(&lock);
     return error;
 }
-static int post_recv(struct ibv_qp *base, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
-    struct fake_qp *qp = (struct fake_qp *)base;
-    *bad = wr;
+/* Adds a chain of receive requests to those that are posted. */
+static int add_receives(unsigned *posted, unsigned most, struct ibv_recv_wr *wr,
+                        struct ibv_recv_wr **bad) {
+    int error = 0;
     pthread_mutex_lock(&lock);
-    int error = qp->receives == qp->cap.max_recv_wr ? ENOMEM : 0;
-    qp->receives += error == 0;
+    for (; wr != NULL && error == 0; wr = wr->next) {
+        *bad = wr;
+        error = *posted == most ? ENOMEM : 0;
+        *posted += error == 0;
+    }
     pthread_mutex_unlock(&lock);
     return error;
 }
+
+static int post_recv(struct ibv_qp *base, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
+    struct fake_qp *qp = (struct fake_qp *)base;
+    return add_receives(&qp->receives, qp->cap.max_recv_wr, wr, bad);
+}
 static int post_srq_recv(struct ibv_srq *base, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
     struct fake_srq *srq = (struct fake_srq *)base;
-    *bad = wr;
-    pthread_mutex_lock(&lock);
-    int error = srq->posted == srq->most ? ENOMEM : 0;
-    srq->posted += error == 0;
-    pthread_mutex_unlock(&lock);
-    return error;
+    return add_receives(&srq->posted, srq->most, wr, bad);
 }
 
 /* -- connection manager -------------------------------------------------------------------- */
