@@ -314,6 +314,31 @@ Test(verbs, calls_are_tried_again) {
     world_close(&world);
 }
 
+/* What ends a call says to which address, from which port, and what was expected. */
+Test(verbs, calls_that_fail_say_why) {
+    static const struct {
+        const char *call, *text;
+    } cases[] = {{"address", "no adapter here answers for that address"},
+                 {"route", "no path to that GID"},
+                 {"unreachable", "no answer to the call"},
+                 {"connection", "the connection was answered, but not made"},
+                 {"listener", "nobody listens there"}};
+    needs_double();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        world_open(&world, 2);
+        error_clear();
+        fake_fail(cases[i].call, 1, 1, EIO);
+        world.ranks[0].transport->ops->connect(world.ranks[0].transport, 1);
+        WORLD_UNTIL(&world, strstr(error_record()->message, cases[i].text) != NULL);
+        cr_assert_not_null(strstr(error_record()->message, "rank 1 by RDMA at 10.77.0."), "%s",
+                           error_record()->message);
+        cr_assert_not_null(strstr(error_record()->message, "from fake0:1 (10.77.0.1"), "%s",
+                           error_record()->message);
+        WORLD_UNTIL(&world, world.ranks[0].connected[1] && world.ranks[1].connected[0]);
+        world_close(&world);
+    }
+}
+
 Test(verbs, crossing_calls_make_one_connection) {
     world_open(&world, 4);
     for (int a = 0; a < 4; a++)

@@ -62,6 +62,14 @@ bool verbs_reaches(struct transport *transport, int peer) {
            blob->magic == VERBS_MAGIC && blob->nrails >= 1 && blob->nrails <= VERBS_MAX_RAILS;
 }
 
+static void address_text(const uint8_t ip[16], uint16_t port, char text[NET_ADDRESS_TEXT]) {
+    struct sockaddr_storage storage;
+    struct net_address address = {0};
+    verbs_address(ip, 0, port, &storage);
+    net_address_from_socket((struct sockaddr *)&storage, &address);
+    net_address_text(&address, text);
+}
+
 /* -- pairs --------------------------------------------------------------------------------- */
 
 static struct verbs_pair *pair_new(struct verbs_connection *connection, int role) {
@@ -242,6 +250,19 @@ static void attempt(struct verbs_connection *connection) {
         call_failed(connection, 0, error_record()->system_error);
 }
 
+/* Where a call goes, for messages: the peer's address and the port here that it leaves by. */
+static void call_ends(const struct verbs_pair *pair, char *text, size_t size) {
+    const struct verbs *verbs = verbs_home(pair->connection);
+    const struct verbs_blob *blob = blob_of(verbs, pair->connection->base.peer);
+    int number = pair->role > 0 ? pair->role - 1 : 0;
+    char from[NET_ADDRESS_TEXT], to[NET_ADDRESS_TEXT];
+    const struct verbs_rail *own =
+        pair->port ? pair->port->rail : &verbs->rails[number % verbs->nports];
+    address_text(blob->addresses[number % blob->nrails], blob->port, to);
+    address_text(own->ip, 0, from);
+    snprintf(text, size, "%.60s from %.30s (%.60s)", to, own->name, from);
+}
+
 /* A peer that is busy answers late, one whose packets are dropped never, and the CM tells neither
  * from the other before a minute has passed. So only who has another way stops waiting. */
 static void unanswered(struct verbs_connection *connection) {
@@ -249,10 +270,12 @@ static void unanswered(struct verbs_connection *connection) {
     if (!host->has_other ||
         !host->has_other(host->context, &connection->base.mux->base, connection->base.peer))
         return;
+    char ends[192];
+    call_ends(connection->pair, ends, sizeof ends);
     error_raise(ROTA_ERR_PEER,
-                "rank %d has not answered an RDMA call for %lld ms: it is busy elsewhere "
+                "rank %d by RDMA at %s has not answered a call for %lld ms: it is busy elsewhere "
                 "(ROTA_RDMA_ANSWER_MS), or packets to its adapter are dropped (RoCE: UDP 4791)",
-                connection->base.peer,
+                connection->base.peer, ends,
                 (long long)settings_integer(host->settings, SETTING_RDMA_ANSWER_MS));
     call_failed(connection, VERBS_REFUSED_GIVEN_UP, ETIMEDOUT);
 }
@@ -366,12 +389,8 @@ wrong:
 
 static void note_address(struct verbs_connection *connection) {
     const struct verbs_blob *blob = blob_of(verbs_home(connection), connection->base.peer);
-    struct sockaddr_storage storage;
-    struct net_address address = {0};
-    verbs_address(blob->addresses[0], 0, blob->port, &storage);
     char text[NET_ADDRESS_TEXT];
-    net_address_from_socket((struct sockaddr *)&storage, &address);
-    net_address_text(&address, text);
+    address_text(blob->addresses[0], blob->port, text);
     snprintf(connection->base.address, sizeof connection->base.address, "%.60s by %.30s", text,
              connection->pair->port->rail->name);
 }
@@ -531,6 +550,60 @@ static void hung_up(struct verbs_pair *pair) {
     }
 }
 
+/* What an event of the CM that ends a call means, and what it would have needed. */
+static void raise_unreachable(const struct verbs_pair *pair, enum rdma_cm_event_type type,
+                              int status) {
+    char ends[192];
+    int peer = pair->connection->base.peer, error = status < 0 ? -status : status;
+    call_ends(pair, ends, sizeof ends);
+    switch (type) {
+    case RDMA_CM_EVENT_ADDR_ERROR:
+        error_raise_system(error,
+                           "rank %d by RDMA at %s: no adapter here answers for that address; it "
+                           "must be in a network of the port, and its neighbour entry resolve",
+                           peer, ends);
+        break;
+    case RDMA_CM_EVENT_ROUTE_ERROR:
+        error_raise_system(error,
+                           "rank %d by RDMA at %s: no path to that GID; a subnet manager "
+                           "(InfiniBand) or a route (RoCE) must know one",
+                           peer, ends);
+        break;
+    case RDMA_CM_EVENT_UNREACHABLE:
+        error_raise_system(error,
+                           "rank %d by RDMA at %s: no answer to the call; its adapter must be up "
+                           "and packets to it pass (RoCE: UDP port 4791)",
+                           peer, ends);
+        break;
+    default:
+        error_raise_system(error,
+                           "rank %d by RDMA at %s: the connection was answered, but not made; "
+                           "both adapters must take its queue pair and MTU",
+                           peer, ends);
+    }
+}
+
+/* `status` is the CM's reason; 28: the program refused, in its own words. */
+static int raise_rejected(const struct verbs_pair *pair, int status, const uint8_t *data,
+                          size_t bytes) {
+    enum { NO_LISTENER = 8, BY_PROGRAM = 28 };
+    static const char *const words[] = {
+        [VERBS_REFUSED_CROSSING] = "it calls itself, and its call goes on",
+        [VERBS_REFUSED_GIVEN_UP] = "it has given RDMA up, or the call was not of this job",
+        [VERBS_REFUSED_LATER] = "it is not ready; the call is repeated"};
+    int refusal = bytes > 0 && status == BY_PROGRAM ? data[0] : 0;
+    bool known = refusal > 0 && refusal <= VERBS_REFUSED_LATER;
+    char ends[192];
+    call_ends(pair, ends, sizeof ends);
+    error_raise(ROTA_ERR_PEER, "rank %d by RDMA at %s: the call was refused (reason %d): %s",
+                pair->connection->base.peer, ends, status,
+                known                   ? words[refusal]
+                : status == NO_LISTENER ? "nobody listens there; the rank has ended, or the "
+                                          "address belongs to another machine"
+                                        : "the adapter there does not accept it");
+    return refusal;
+}
+
 static void handle(struct verbs *verbs, enum rdma_cm_event_type type, struct rdma_cm_id *id,
                    int status, const uint8_t *data, size_t bytes) {
     struct verbs_pair *pair = id->context;
@@ -562,17 +635,13 @@ static void handle(struct verbs *verbs, enum rdma_cm_event_type type, struct rdm
         hung_up(pair);
         break;
     case RDMA_CM_EVENT_REJECTED:
-        error_raise(ROTA_ERR_PEER, "rank %d refused the call (%d)", pair->connection->base.peer,
-                    bytes > 0 ? data[0] : status);
-        failed(pair, bytes > 0 && status == 28 ? data[0] : 0, ECONNREFUSED);
+        failed(pair, raise_rejected(pair, status, data, bytes), ECONNREFUSED);
         break;
     case RDMA_CM_EVENT_ADDR_ERROR:
     case RDMA_CM_EVENT_ROUTE_ERROR:
     case RDMA_CM_EVENT_CONNECT_ERROR:
     case RDMA_CM_EVENT_UNREACHABLE:
-        error_raise_system(status < 0 ? -status : status,
-                           "rank %d cannot be called (CM event %d, status %d)",
-                           pair->connection->base.peer, type, status);
+        raise_unreachable(pair, type, status);
         failed(pair, 0, status < 0 ? -status : status);
         break;
     default:

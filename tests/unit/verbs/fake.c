@@ -657,7 +657,9 @@ static int resolve_route(struct rdma_cm_id *id, int timeout_ms) {
     if (fails("resolve_route"))
         return -1;
     pthread_mutex_lock(&lock);
-    tell((struct fake_id *)id, RDMA_CM_EVENT_ROUTE_RESOLVED, 0, NULL, 0);
+    bool lost = fails("route");
+    tell((struct fake_id *)id, lost ? RDMA_CM_EVENT_ROUTE_ERROR : RDMA_CM_EVENT_ROUTE_RESOLVED,
+         lost ? -EHOSTUNREACH : 0, NULL, 0);
     pthread_mutex_unlock(&lock);
     return 0;
 }
@@ -716,7 +718,11 @@ static int connect_(struct rdma_cm_id *base, struct rdma_conn_param *param) {
         if (listener->listening && listener->port == id->to_port)
             break;
     }
-    if (!listener) {
+    if (fails("unreachable")) {
+        tell(id, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT, NULL, 0);
+    } else if (fails("connection")) {
+        tell(id, RDMA_CM_EVENT_CONNECT_ERROR, -EINVAL, NULL, 0);
+    } else if (!listener || fails("listener")) {
         tell(id, RDMA_CM_EVENT_REJECTED, 8, NULL, 0);
     } else if (!cut) {
         called = id_new(listener->base.channel, NULL);

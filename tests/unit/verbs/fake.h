@@ -28,7 +28,9 @@ void fake_run(void);
 /* The libraries again; aborts when something was left. */
 void fake_end(void);
 /* From the `after`-th call of this name on (1: the next), `times` calls fail with this errno. Also
- * "address": a resolution ends in RDMA_CM_EVENT_ADDR_ERROR. */
+ * "address", "route": its resolution ends in the CM's event of an error; "unreachable",
+ * "connection", "listener": a call does, as unreachable, in CONNECT_ERROR, refused for want of one.
+ */
 void fake_fail(const char *call, int after, int times, int error);
 /* Nothing gets through any more; requests that are under way fail after a while. */
 void fake_cut(bool cut);
