@@ -32,6 +32,9 @@ struct memory_kind {
                                  size_t count, struct memory_ticket *ticket);
     void *(*allocate)(size_t bytes); /* page-aligned; NULL when exhausted */
     void (*free)(void *pointer);
+    /* Optional: a DMA-buf descriptor of the memory, for adapters, and the offset of `pointer` in
+     * it. The caller closes it. False: none for this range. */
+    bool (*export_dmabuf)(const void *pointer, size_t bytes, int *descriptor, uint64_t *offset);
 };
 
 extern const struct memory_kind memory_host;

@@ -69,12 +69,16 @@ static void load(void) {
 #define FIND_CM(result, name, arguments) loaded.name = (result(*) arguments)find(cm, "rdma_" #name);
 #define FIND_IB(result, name, arguments)                                                           \
     loaded.name = (result(*) arguments)find(verbs, "ibv_" #name);
+#define FIND_NEW(result, name, arguments)                                                          \
+    loaded.name = (result(*) arguments)dlsym(verbs, "ibv_" #name);
 #define WRAP(result, name, arguments) loaded.name = call_##name;
     VERBS_CM_CALLS(FIND_CM)
     VERBS_IB_CALLS(FIND_IB)
+    VERBS_NEW_CALLS(FIND_NEW)
     VERBS_INLINE_CALLS(WRAP)
 #undef FIND_CM
 #undef FIND_IB
+#undef FIND_NEW
 #undef WRAP
     old_query_port = (int (*)(struct ibv_context *, uint8_t, struct _compat_ibv_port_attr *))find(
         verbs, "ibv_query_port");

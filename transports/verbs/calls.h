@@ -60,6 +60,10 @@
     CALL(int, query_qp, (struct ibv_qp *, struct ibv_qp_attr *, int, struct ibv_qp_init_attr *))   \
     CALL(int, modify_qp, (struct ibv_qp *, struct ibv_qp_attr *, int))
 
+/* The same of newer libraries: NULL where they lack it. */
+#define VERBS_NEW_CALLS(CALL)                                                                      \
+    CALL(struct ibv_mr *, reg_dmabuf_mr, (struct ibv_pd *, uint64_t, size_t, uint64_t, int, int))
+
 /* Inline functions of <infiniband/verbs.h>, which the table wraps. */
 #define VERBS_INLINE_CALLS(CALL)                                                                   \
     CALL(int, query_port, (struct ibv_context *, uint8_t, struct ibv_port_attr *))                 \
@@ -75,6 +79,7 @@ struct verbs_calls {
 #define VERBS_MEMBER(result, name, arguments) result(*name) arguments;
     VERBS_CM_CALLS(VERBS_MEMBER)
     VERBS_IB_CALLS(VERBS_MEMBER)
+    VERBS_NEW_CALLS(VERBS_MEMBER)
     VERBS_INLINE_CALLS(VERBS_MEMBER)
 #undef VERBS_MEMBER
 };

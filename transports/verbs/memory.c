@@ -16,11 +16,13 @@
 #include "verbs.h"
 
 #include "base/error.h"
+#include "memory/memory.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #define PIECE_BYTES ((size_t)1 << 30)
 #define OVERLAP_BYTES ((size_t)4 << 20)
@@ -62,8 +64,35 @@ static void region_free(struct verbs *verbs, struct verbs_region *region) {
 }
 
 /* One piece on all ports. Memory that may only be read can still be sent from. */
-static struct verbs_region *region_new(struct verbs *verbs, char *data, size_t bytes) {
+static bool region_fill(struct verbs *verbs, struct verbs_region *region, void *data,
+                        int descriptor, uint64_t offset) {
+    size_t bytes = region->bytes;
+    for (int i = 0; i < verbs->nports; i++) {
+        struct verbs_port *port = &verbs->ports[i];
+        int access = region->writable ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0;
+        if (descriptor >= 0)
+            region->mrs[i] = verbs->calls->reg_dmabuf_mr(port->pd, offset, bytes, region->begin,
+                                                         descriptor, access);
+        if (!region->mrs[i])
+            region->mrs[i] = verbs->calls->reg_mr(port->pd, data, bytes, access);
+        if (!region->mrs[i] && i == 0 && (errno == EFAULT || errno == EACCES)) {
+            region->writable = false;
+            access = 0;
+        }
+        if (!region->mrs[i])
+            region->mrs[i] = verbs_mr(verbs, port, data, bytes, access);
+        if (!region->mrs[i])
+            return false;
+    }
+    return true;
+}
+
+/* Memory of other kinds that has a DMA-buf is registered by it, where library and device can. */
+static struct verbs_region *region_new(struct verbs *verbs, const struct memory_kind *kind,
+                                       char *data, size_t bytes) {
     struct verbs_region *region = calloc(1, sizeof *region);
+    int descriptor = -1;
+    uint64_t offset = 0;
     if (!region) {
         error_raise(ROTA_ERR_MEMORY, "out of memory for a registration");
         return NULL;
@@ -71,22 +100,16 @@ static struct verbs_region *region_new(struct verbs *verbs, char *data, size_t b
     region->begin = (uintptr_t)data;
     region->bytes = bytes;
     region->writable = true;
-    for (int i = 0; i < verbs->nports; i++) {
-        struct verbs_port *port = &verbs->ports[i];
-        int access = region->writable ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0;
-        region->mrs[i] = verbs->calls->reg_mr(port->pd, data, bytes, access);
-        if (!region->mrs[i] && i == 0 && (errno == EFAULT || errno == EACCES)) {
-            region->writable = false;
-            access = 0;
-        }
-        if (!region->mrs[i])
-            region->mrs[i] = verbs_mr(verbs, port, data, bytes, access);
-        if (!region->mrs[i]) {
-            region_free(verbs, region);
-            return NULL;
-        }
-    }
-    return region;
+    if (kind->export_dmabuf && verbs->calls->reg_dmabuf_mr &&
+        !kind->export_dmabuf(data, bytes, &descriptor, &offset))
+        descriptor = -1;
+    bool filled = region_fill(verbs, region, data, descriptor, offset);
+    if (descriptor >= 0)
+        close(descriptor); /* a registration holds the memory by itself */
+    if (filled)
+        return region;
+    region_free(verbs, region);
+    return NULL;
 }
 
 static void take_out(struct verbs *verbs, const void *handle) {
@@ -108,10 +131,13 @@ rota_status verbs_register_memory(struct transport *transport, void *data, size_
     (void)key;
     *key_bytes = 0; /* peers are told per message */
     *handle = NULL;
+    const struct memory_kind *kind = memory_identify(data, bytes);
+    if (kind != &memory_host && !kind->export_dmabuf)
+        return ROTA_OK; /* no adapter can reach it: it is copied */
     pthread_mutex_lock(&verbs->regions_lock);
     for (size_t at = 0; at < bytes;) {
         size_t piece = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
-        struct verbs_region *region = region_new(verbs, (char *)data + at, piece);
+        struct verbs_region *region = region_new(verbs, kind, (char *)data + at, piece);
         if (!region) {
             status = error_record()->status;
             take_out(verbs, *handle);

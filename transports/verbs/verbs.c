@@ -342,6 +342,8 @@ static rota_status verbs_open(struct transport_host *host, struct transport **tr
     status = mux_init(&verbs->mux, &verbs_pipe, host);
     verbs->mux.base.caps = verbs_caps;
     verbs->calls = calls;
+    if (calls->reg_dmabuf_mr)
+        verbs->mux.base.caps.memory_kinds = UINT32_MAX;
     if (status == ROTA_OK)
         status = open_all(verbs);
     if (status == ROTA_OK) {
