@@ -15,7 +15,7 @@
 /* From here on posting user memory beats a copy through the transport's own. */
 #define P2P_POST_BYTES 8192
 /* An adapter's answer takes longer than one by shared memory, and asking for it as little. */
-#define P2P_FAR_TURNS 4
+#define P2P_FAR_TURNS 16
 /* Receives of a lane that are announced at a time. */
 #define P2P_AHEAD 8
 /* From these sizes on a message that was copied into the transport's memory is taken out of it by
