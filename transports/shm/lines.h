@@ -65,7 +65,6 @@ static inline void line_begin(struct native_group *group, const struct native_ca
     group->running = true;
     group->peer = 0;
     group->word = call_word(call);
-    own_line(group)->fingerprint = group->word;
 }
 
 /* Sees how long it takes to get the next call's line back from those who have read it. */
@@ -81,6 +80,7 @@ static inline void long_line_begin(struct native_group *group, const struct nati
 }
 
 static inline void line_publish(struct native_group *group) {
+    own_line(group)->fingerprint = group->word; /* not before: who polls fetches the line back */
     /* Release: partner is wait_for in lines_wait. */
     atomic_store_explicit(&own_line(group)->sequence, group->sequence, memory_order_release);
     ring_members(group);
