@@ -51,6 +51,7 @@ void shm_look_near(struct native_group *group) {
     /* Relaxed, and the value stays: only the line is wanted. */
     (void)atomic_fetch_add_explicit(word, 0, memory_order_relaxed);
     group->near = clock_now_ns() - began < NEAR_NS;
+    group->far = !group->near;
 }
 
 /* String moves of 4 KiB and more pass the caches by. That is what far readers want, while near ones
