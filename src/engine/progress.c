@@ -21,7 +21,7 @@
  * longer the longer they do. */
 #define SLEEP_MS 50
 #define LEFT_TO_WAITERS_MS 1
-#define LEFT_TO_WAITERS_MOST_MS 8
+#define LEFT_TO_WAITERS_MOST_MS 2
 
 /* A job that the thread serves. */
 struct served {
