@@ -34,16 +34,6 @@ static void ring(const struct shm_peer *peer) {
 
 /* -- notes: grants and requests -------------------------------------------------------------- */
 
-static void notes_remove(struct transport_stream *stream) {
-    if (!stream->notes_back)
-        return;
-    *stream->notes_back = stream->notes_next;
-    if (stream->notes_next)
-        stream->notes_next->notes_back = stream->notes_back;
-    stream->notes_back = NULL;
-    stream->notes_next = NULL;
-}
-
 /* Writes what is due; false when the queue is full. */
 static bool notes_write(struct transport_stream *stream) {
     struct shm_peer *peer = stream->peer;
@@ -73,17 +63,13 @@ static bool notes_write(struct transport_stream *stream) {
 
 void shm_note(struct shm *shm, struct transport_stream *stream) {
     struct shm_peer *peer = stream->peer;
-    if (stream->notes_back || peer->failed)
+    if (stream->notes.back || peer->failed)
         return; /* waits already, or nobody will read it */
     if (notes_write(stream)) {
         ring(peer);
         return;
     }
-    stream->notes_next = peer->notes;
-    stream->notes_back = &peer->notes;
-    if (peer->notes)
-        peer->notes->notes_back = &stream->notes_next;
-    peer->notes = stream;
+    listed_add(&peer->notes, &stream->notes);
     shm_update_wanted(shm);
 }
 
@@ -183,24 +169,10 @@ bool shm_room_came(const struct shm *shm) {
 
 /* -- waiting senders ------------------------------------------------------------------------- */
 
-static void waiting_remove(struct transport_stream *stream) {
-    if (!stream->waiting_back)
-        return;
-    *stream->waiting_back = stream->waiting_next;
-    if (stream->waiting_next)
-        stream->waiting_next->waiting_back = stream->waiting_back;
-    stream->waiting_back = NULL;
-    stream->waiting_next = NULL;
-}
-
 static void waiting_add(struct shm *shm, struct transport_stream *stream) {
-    if (stream->waiting_back)
+    if (stream->waiting.back)
         return;
-    stream->waiting_next = shm->waiting;
-    stream->waiting_back = &shm->waiting;
-    if (shm->waiting)
-        shm->waiting->waiting_back = &stream->waiting_next;
-    shm->waiting = stream;
+    listed_add(&shm->waiting, &stream->waiting);
     shm_update_wanted(shm);
 }
 
@@ -216,22 +188,19 @@ void shm_update_wanted(struct shm *shm) {
 }
 
 void shm_stream_wake(struct shm *shm, struct transport_stream *stream) {
-    if (!stream->waiting_back)
+    if (!stream->waiting.back)
         return;
-    waiting_remove(stream);
+    listed_remove(&stream->waiting);
     shm_update_wanted(shm);
     shm->host->writable(stream->owner);
 }
 
 void shm_wake_waiting(struct shm *shm) {
-    /* A call-back may put its stream back, or close any stream: go on with a list of its own. */
-    struct transport_stream *list = shm->waiting;
-    shm->waiting = NULL;
-    if (list)
-        list->waiting_back = &list;
+    struct shm_listed *list;
+    listed_move(&shm->waiting, &list);
     while (list) {
-        struct transport_stream *stream = list;
-        waiting_remove(stream);
+        struct transport_stream *stream = list->stream;
+        listed_remove(list);
         shm->host->writable(stream->owner);
     }
     shm_update_wanted(shm);
@@ -363,8 +332,8 @@ static bool message_write(struct shm *shm, struct shm_peer *peer,
 
 int shm_peer_pump(struct shm *shm, struct shm_peer *peer) {
     uint64_t before = peer->published;
-    while (peer->notes && notes_write(peer->notes))
-        notes_remove(peer->notes);
+    while (peer->notes && notes_write(peer->notes->stream))
+        listed_remove(peer->notes);
     while (!peer->notes && peer->ready && message_write(shm, peer, peer->ready)) {
         struct shm_outgoing *outgoing = peer->ready;
         peer->ready = outgoing->next;
@@ -438,8 +407,8 @@ void shm_stream_stop_sending(struct shm *shm, struct transport_stream *stream) {
         outgoing_put(shm, outgoing);
     }
     stream->reserved_tail = &stream->reserved;
-    waiting_remove(stream);
-    notes_remove(stream);
+    listed_remove(&stream->waiting);
+    listed_remove(&stream->notes);
     shm_update_wanted(shm);
 }
 
@@ -452,7 +421,7 @@ void shm_peer_drop(struct shm *shm, struct shm_peer *peer) {
     }
     peer->ready_tail = &peer->ready;
     while (peer->notes)
-        notes_remove(peer->notes);
+        listed_remove(peer->notes);
     /* Slots of messages that are reserved only go with their stream, or when they are committed. */
     for (int32_t slot = 0; slot < SHM_SLOTS; slot++)
         if (shm->slots[slot].holder == peer->rank && shm->slots[slot].published)

@@ -26,6 +26,41 @@ enum shm_peer_state {
     SHM_PEER_GIVEN_UP
 };
 
+/* A stream's place in a list of streams, which it may leave at any time. */
+struct shm_listed {
+    struct transport_stream *stream;
+    struct shm_listed *next, **back; /* back NULL: in no list */
+};
+
+/* Unless it is in one. */
+static inline void listed_add(struct shm_listed **list, struct shm_listed *listed) {
+    if (listed->back)
+        return;
+    listed->next = *list;
+    listed->back = list;
+    if (*list)
+        (*list)->back = &listed->next;
+    *list = listed;
+}
+
+static inline void listed_remove(struct shm_listed *listed) {
+    if (!listed->back)
+        return;
+    *listed->back = listed->next;
+    if (listed->next)
+        listed->next->back = listed->back;
+    listed->next = NULL;
+    listed->back = NULL;
+}
+
+/* A whole list, for who goes through it while call-backs put streams back or close any. */
+static inline void listed_move(struct shm_listed **from, struct shm_listed **to) {
+    *to = *from;
+    *from = NULL;
+    if (*to)
+        (*to)->back = to;
+}
+
 /* A message that arrived and was not released. */
 struct shm_message {
     struct shm_message *next;
@@ -86,7 +121,7 @@ struct shm_peer {
     uint64_t inline_sent, inline_released, inline_released_seen;
     int held[2]; /* slots of each pool that messages to the peer hold */
     struct shm_outgoing *ready, **ready_tail; /* committed, waiting for room in the queue */
-    struct transport_stream *notes;           /* streams with a grant or request to send */
+    struct shm_listed *notes;                 /* streams with a grant or request to send */
     struct transport_stream *last;            /* of the last message read */
 };
 
@@ -108,19 +143,18 @@ struct transport_stream {
     bool request_known; /* that message has not arrived yet; its header is `request` */
     uint64_t request_number;
     struct transport_header request;
-    /* Its oldest message was shown by peek as far as it had come: in shm->partial. */
-    uint64_t part_seen;
-    struct transport_stream *partial_next, **partial_back; /* partial_back NULL: not in the list */
+    uint64_t part_seen; /* of its oldest message, which peek has shown as far as it had come */
+    struct shm_listed partial; /* in shm->partial: more of that is to come */
     /* Sending. */
     struct shm_outgoing *reserved, **reserved_tail;
     uint64_t sent;  /* reserved */
     uint64_t known; /* announced by the receiver, as far as this rank knows */
     bool request_sent;
-    struct transport_stream *waiting_next, **waiting_back; /* in shm->waiting; else back is NULL */
+    struct shm_listed waiting; /* in shm->waiting */
     /* Notes for the peer that did not yet get an entry. */
     bool grant_due, request_due;
     struct transport_header request_header;
-    struct transport_stream *notes_next, **notes_back; /* notes_back NULL: not in the list */
+    struct shm_listed notes; /* in the peer's */
 };
 
 /* Messages of a stream that may travel before the receiver is known to have announced them: of any
@@ -157,8 +191,8 @@ struct shm {
     int unannounced;          /* small slots that travel on eager credit */
     struct shm_slot slots[SHM_SLOTS];
     struct transport_stream *streams; /* by id */
-    struct transport_stream *waiting; /* reserve said AGAIN */
-    struct transport_stream *partial; /* peek showed a part of a message */
+    struct shm_listed *waiting;       /* reserve said AGAIN */
+    struct shm_listed *partial;       /* peek showed a part of a message */
     struct shm_grave *graves, *grave_ring;
     unsigned grave_next;
     struct shm_message *spare_messages; /* free nodes of both kinds, kept for the next ones */

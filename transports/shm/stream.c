@@ -34,6 +34,7 @@ static struct transport_stream *stream_make(struct shm *shm, struct shm_peer *pe
     stream->peer = peer;
     stream->tail = &stream->head;
     stream->reserved_tail = &stream->reserved;
+    stream->waiting.stream = stream->notes.stream = stream->partial.stream = stream;
     HASH_ADD(hh, shm->streams, id, sizeof stream->id, stream);
     return stream;
 }
@@ -150,50 +151,26 @@ static size_t arrived_bytes(const struct transport_stream *stream) {
     return bytes < length ? (size_t)bytes : length;
 }
 
-static void partial_add(struct shm *shm, struct transport_stream *stream, uint64_t seen) {
-    stream->part_seen = seen;
-    if (stream->partial_back)
-        return;
-    stream->partial_next = shm->partial;
-    stream->partial_back = &shm->partial;
-    if (shm->partial)
-        shm->partial->partial_back = &stream->partial_next;
-    shm->partial = stream;
-}
-
-static void partial_remove(struct transport_stream *stream) {
-    if (!stream->partial_back)
-        return;
-    *stream->partial_back = stream->partial_next;
-    if (stream->partial_next)
-        stream->partial_next->partial_back = stream->partial_back;
-    stream->partial_back = NULL;
-    stream->partial_next = NULL;
-}
-
 static bool part_came(const struct transport_stream *stream) {
     return stream->peer->failed || arrived_bytes(stream) > (size_t)stream->part_seen;
 }
 
 bool shm_part_came(const struct shm *shm) {
-    for (const struct transport_stream *s = shm->partial; s; s = s->partial_next)
-        if (part_came(s))
+    for (const struct shm_listed *listed = shm->partial; listed; listed = listed->next)
+        if (part_came(listed->stream))
             return true;
     return false;
 }
 
 int shm_wake_partial(struct shm *shm) {
-    /* A call-back may put its stream back, or close any stream: go on with a list of its own. */
-    struct transport_stream *list = shm->partial;
+    struct shm_listed *list;
     int events = 0;
-    shm->partial = NULL;
-    if (list)
-        list->partial_back = &list;
+    listed_move(&shm->partial, &list);
     while (list) {
-        struct transport_stream *stream = list;
-        partial_remove(stream);
+        struct transport_stream *stream = list->stream;
+        listed_remove(list);
         if (!part_came(stream)) {
-            partial_add(shm, stream, stream->part_seen);
+            listed_add(&shm->partial, &stream->partial);
             continue;
         }
         events++;
@@ -213,7 +190,7 @@ void shm_stream_close(struct transport *transport, struct transport_stream *stre
     }
     if (any)
         ring_for_room(peer);
-    partial_remove(stream);
+    listed_remove(&stream->partial);
     shm_stream_stop_sending(shm, stream);
     if (peer->last == stream)
         peer->last = NULL;
@@ -274,8 +251,10 @@ enum transport_result shm_peek(struct transport *transport, struct transport_str
     size_t bytes = message ? arrived_bytes(stream) : 0;
     if (!message || (bytes < message->header.length && peer->failed))
         return peer->failed ? TRANSPORT_FAILED : TRANSPORT_AGAIN;
-    if (bytes < message->header.length)
-        partial_add(shm_of(transport), stream, bytes);
+    if (bytes < message->header.length) {
+        stream->part_seen = bytes;
+        listed_add(&shm_of(transport)->partial, &stream->partial);
+    }
     const void *data = message->data;
     if (message->slot >= SHM_SMALL_SLOTS)
         data = peer->large_slots + (size_t)(message->slot - SHM_SMALL_SLOTS) * SHM_LARGE_BYTES;
@@ -296,7 +275,7 @@ void shm_release(struct transport *transport, struct transport_stream *stream,
     struct shm_message *message = message_pop(stream);
     message_release(shm, stream->peer, message->slot);
     message_put(shm, message);
-    partial_remove(stream);
+    listed_remove(&stream->partial);
     stream->part_seen = 0;
     ring_for_room(stream->peer);
 }
