@@ -154,7 +154,7 @@ static bool check_type(const struct check *c, const struct sched_step *step) {
 static bool add_place(struct check *c, uint32_t location, uint32_t like, uint32_t buffer) {
     struct proof *p = c->p;
     if (p->nplaces == p->place_room) {
-        uint32_t room = p->place_room ? p->place_room * 2 : 1024;
+        uint32_t room = p->place_room * 2;
         struct proof_place *places =
             p->place_room > UINT32_MAX / 4 ? NULL : realloc(p->places, room * sizeof *places);
         if (!places)
@@ -278,7 +278,9 @@ static bool count(struct proof *p) {
 bool proof_check_shape(struct proof *p) {
     p->first_step = calloc(p->nranks + 1, sizeof *p->first_step);
     p->first_location = calloc(p->nranks + 1, sizeof *p->first_location);
-    if (!p->first_step || !p->first_location)
+    p->place_room = 1024;
+    p->places = malloc(p->place_room * sizeof *p->places); /* there also where no step has any */
+    if (!p->first_step || !p->first_location || !p->places)
         return proof_out_of_memory(p);
     if (!count(p))
         return false;

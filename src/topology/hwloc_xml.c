@@ -263,9 +263,10 @@ static void import_ports(struct import *import, hwloc_obj_t pci, int nic) {
         if (port < 0)
             return;
         struct topo_node *node = &import->topo->nodes[port];
-        topo_copy_text(node->name, sizeof(node->name), os->name);
-        if (strncmp(os->name, "mlx", 3) == 0 || strncmp(os->name, "hfi", 3) == 0) /* mlx5_3 */
-            node->dev = topo_trailing_number(os->name);
+        const char *name = os->name != NULL ? os->name : "";
+        topo_copy_text(node->name, sizeof(node->name), name);
+        if (strncmp(name, "mlx", 3) == 0 || strncmp(name, "hfi", 3) == 0) /* mlx5_3 */
+            node->dev = topo_trailing_number(name);
     }
 }
 
