@@ -56,7 +56,8 @@ static int gpu_family(hwloc_obj_t os) {
 
 static hwloc_obj_t gpu_os_device(const struct import *import, hwloc_obj_t pci) {
     for (hwloc_obj_t os = pci->io_first_child; os != NULL; os = os->next_sibling)
-        if (os->type == HWLOC_OBJ_OS_DEVICE && gpu_family(os) == import->family)
+        if (import->family < GPU_NAMES && os->type == HWLOC_OBJ_OS_DEVICE &&
+            gpu_family(os) == import->family)
             return os;
     return NULL;
 }

@@ -178,3 +178,17 @@ Test(verify, trees_of_scans) {
     cr_expect_eq(verdict.max_depth, 5);
     sched_set_free(&set);
 }
+
+/* Not one place in all of them: nothing is added to the address of none. */
+Test(verify, steps_that_name_no_memory) {
+    struct sched_set set = read_schedule("schedule barrier ranks 2 rank 0\n"
+                                         "0: send to 1\n"
+                                         "1: recv from 1\n"
+                                         "schedule barrier ranks 2 rank 1\n"
+                                         "0: send to 0\n"
+                                         "1: recv from 0\n");
+    struct sched_verdict verdict = verify_with(&set, (struct sched_verify_options){.channel_capacity = 1});
+    cr_expect_eq(verdict.fault, SCHED_FAULT_NONE, "%s", verdict.text);
+    cr_expect_eq(verdict.messages, 2);
+    sched_set_free(&set);
+}
