@@ -13,7 +13,7 @@
 enum {
     MAX_RANKS = 65536,
     MAX_CHUNKS = 1 << 22, /* of one buffer */
-    MAX_TOTAL = 1 << 26,  /* chunks that all buffers hold, or all steps name */
+    MAX_TOTAL = 1 << 24,  /* chunks that all buffers hold, or all steps name */
     MAX_LANE = 65535      /* lanes and channels */
 };
 
@@ -124,7 +124,7 @@ const char *draft_begin_rank(struct draft *draft, const struct draft_head *head)
     uint64_t chunks = (uint64_t)sched_kind_blocks(head->kind, (int)head->nranks) * head->chunks;
     draft->chunks_held += 2 * chunks + head->scratch;
     if (draft->chunks_held > MAX_TOTAL)
-        return "expected at most 67108864 chunks on all ranks";
+        return "expected at most 16777216 chunks on all ranks";
     draft->head = *head;
     draft->nsteps = 0;
     struct sched_shape shape = {head->kind, (int)head->nranks, (int)head->rank,
@@ -147,7 +147,7 @@ const char *draft_add_range(struct draft *draft, struct draft_ranges *list,
         return "expected at least 1 chunk";
     uint64_t chunks = (uint64_t)range->count * range->reps;
     if (chunks > MAX_TOTAL || (draft->chunks_named += chunks) > MAX_TOTAL)
-        return "expected at most 67108864 chunks in all steps";
+        return "expected at most 16777216 chunks in all steps";
     if (list->count == list->room) {
         uint32_t room = list->room ? list->room * 2 : 16;
         struct sched_range *items = realloc(list->items, room * sizeof *items);

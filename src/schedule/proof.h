@@ -86,6 +86,7 @@ struct proof {
     struct proof_edge *edges; /* hazards and waits, rank by rank */
     uint32_t nedges, edge_room;
     uint32_t *after_begin, *after; /* edges by `before` */
+    uint64_t walked;               /* edges, in the search for races */
 
     struct expressions expressions;
     struct proof_cell *cells;   /* by location */

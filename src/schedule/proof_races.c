@@ -1,11 +1,15 @@
 /* Third pass, second half: two steps of different lanes that touch one chunk, one of them writing,
  * must be joined by a chain of hazards and waits. Steps are sorted so that every edge goes
- * forward; then only the later of two can depend on the earlier, and one walk back from each step
- * that has such a partner answers for all of its partners. */
+ * forward; then only the later of two can depend on the earlier. Chains add up, so it is enough
+ * that each step is joined to the last one before it that wrote the chunk and, if it writes, to
+ * those that have read it since; one walk back answers for all of them. */
 #include "schedule/proof.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* Edges that are walked in all: seconds. Files can have chains of any length between all steps. */
+#define MAX_WALKED (UINT64_C(1) << 32)
 
 /* One rank; steps are counted from 0. */
 struct races {
@@ -17,14 +21,13 @@ struct races {
     uint32_t *position;       /* of a step in the sorted order */
     uint32_t *sorted;
     uint32_t *stack, *ancestor; /* ancestor[x] == step + 1: x completes before step */
-    uint32_t *touch_begin;      /* accesses by location; bit 31 marks writing */
-    uint32_t *touches;
+    uint32_t *writer;           /* by location, the last so far: step + 1, 0 none */
+    uint32_t *readers;          /* by location, since: entry of `reads` + 1, 0 none */
+    uint32_t *reads, nreads;    /* pairs: step, next entry + 1 */
 };
 
-#define WRITES (1u << 31)
-
-static bool allocate(struct races *t, uint32_t locations, uint32_t naccesses) {
-    size_t words = 5 * ((size_t)t->nsteps + 2) + t->nedges + locations + 2 + naccesses;
+static bool allocate(struct races *t, size_t locations, size_t nreads) {
+    size_t words = 5 * ((size_t)t->nsteps + 2) + t->nedges + 2 * locations + 2 * nreads;
     uint32_t *block = calloc(words, sizeof *block);
     if (!block)
         return proof_out_of_memory(t->p);
@@ -34,8 +37,9 @@ static bool allocate(struct races *t, uint32_t locations, uint32_t naccesses) {
     t->sorted = t->position + t->nsteps + 2;
     t->stack = t->sorted + t->nsteps + 2;
     t->ancestor = t->stack + t->nsteps + 2;
-    t->touch_begin = t->ancestor + t->nsteps + 2;
-    t->touches = t->touch_begin + locations + 2;
+    t->writer = t->ancestor + t->nsteps + 2;
+    t->readers = t->writer + locations;
+    t->reads = t->readers + locations;
     return true;
 }
 
@@ -83,32 +87,13 @@ static bool sort(struct races *t) {
     return true;
 }
 
-static void index_touches(struct races *t, uint32_t locations) {
-    uint32_t *fill = t->touch_begin + 1;
-    for (int pass = 0; pass < 2; pass++) {
-        for (uint32_t i = 0; i < t->nsteps; i++) {
-            const struct proof_step *v = &t->p->steps[t->first + i];
-            for (uint32_t k = 0; k < v->nsrc + v->ndst; k++) {
-                bool writes = k >= v->nsrc;
-                uint32_t place = writes ? v->dst + k - v->nsrc : v->src + k;
-                uint32_t location = t->p->places[place].location;
-                if (pass == 0)
-                    fill[location + 1]++;
-                else
-                    t->touches[fill[location]++] = i | (writes ? WRITES : 0u);
-            }
-        }
-        for (uint32_t i = 0; pass == 0 && i < locations; i++)
-            fill[i + 1] += fill[i];
-    }
-}
-
 static void mark_ancestors(struct races *t, uint32_t step) {
     uint32_t depth = 0;
     t->stack[depth++] = step;
     t->ancestor[step] = step + 1;
     while (depth) {
         uint32_t at = t->stack[--depth];
+        t->p->walked += t->begin[at + 1] - t->begin[at];
         for (uint32_t i = t->begin[at]; i < t->begin[at + 1]; i++) {
             if (t->ancestor[t->before[i]] == step + 1)
                 continue;
@@ -118,23 +103,44 @@ static void mark_ancestors(struct races *t, uint32_t step) {
     }
 }
 
-static bool check_touches(struct races *t, uint32_t step, const struct proof_place *place,
-                          bool writes) {
+/* `before` touched the place earlier; one of the two writes. */
+static bool check_joined(struct races *t, uint32_t before, uint32_t step,
+                         const struct proof_place *place) {
     const struct proof_step *v = &t->p->steps[t->first + step];
-    for (uint32_t i = t->touch_begin[place->location]; i < t->touch_begin[place->location + 1];
-         i++) {
-        uint32_t other = t->touches[i] & ~WRITES;
-        bool conflict = writes || t->touches[i] & WRITES;
-        if (!conflict || t->p->steps[t->first + other].step->lane == v->step->lane ||
-            t->position[other] > t->position[step])
-            continue;
-        if (t->ancestor[step] != step + 1)
-            mark_ancestors(t, step);
-        if (t->ancestor[other] != step + 1)
-            return proof_fault(t->p, SCHED_FAULT_RACE, (int)t->rank, v->number, place->like,
-                               "races with step %u of lane %u for a chunk", other,
-                               t->p->steps[t->first + other].step->lane);
-    }
+    const struct proof_step *other = &t->p->steps[t->first + before];
+    if (other->step->lane == v->step->lane)
+        return true;
+    if (t->ancestor[step] != step + 1)
+        mark_ancestors(t, step);
+    if (t->p->walked > MAX_WALKED)
+        return proof_fault(t->p, SCHED_FAULT_SHAPE, (int)t->rank, v->number, place->like,
+                           "has more chains of waits and hazards behind it than can be followed");
+    return t->ancestor[before] == step + 1 ||
+           proof_fault(t->p, SCHED_FAULT_RACE, (int)t->rank, v->number, place->like,
+                       "races with step %u of lane %u for a chunk", before, other->step->lane);
+}
+
+static bool check_read(struct races *t, uint32_t step, const struct proof_place *place) {
+    uint32_t writer = t->writer[place->location], last = t->readers[place->location];
+    if (last && t->reads[2 * (size_t)(last - 1)] == step)
+        return true; /* once more */
+    if (writer && !check_joined(t, writer - 1, step, place))
+        return false;
+    t->reads[2 * (size_t)t->nreads] = step;
+    t->reads[2 * (size_t)t->nreads + 1] = last;
+    t->readers[place->location] = ++t->nreads;
+    return true;
+}
+
+static bool check_write(struct races *t, uint32_t step, const struct proof_place *place) {
+    uint32_t *writer = &t->writer[place->location], *readers = &t->readers[place->location];
+    if (*writer && !check_joined(t, *writer - 1, step, place))
+        return false;
+    for (uint32_t i = *readers; i; i = t->reads[2 * (size_t)(i - 1) + 1])
+        if (!check_joined(t, t->reads[2 * (size_t)(i - 1)], step, place))
+            return false;
+    *writer = step + 1;
+    *readers = 0;
     return true;
 }
 
@@ -142,10 +148,10 @@ static bool check(struct races *t) {
     for (uint32_t i = 0; i < t->nsteps; i++) {
         const struct proof_step *v = &t->p->steps[t->first + t->sorted[i]];
         for (uint32_t k = 0; k < v->nsrc; k++)
-            if (!check_touches(t, t->sorted[i], &t->p->places[v->src + k], false))
+            if (!check_read(t, t->sorted[i], &t->p->places[v->src + k]))
                 return false;
         for (uint32_t k = 0; k < v->ndst; k++)
-            if (!check_touches(t, t->sorted[i], &t->p->places[v->dst + k], true))
+            if (!check_write(t, t->sorted[i], &t->p->places[v->dst + k]))
                 return false;
     }
     return true;
@@ -161,17 +167,13 @@ bool proof_check_races(struct proof *p, uint32_t rank, uint32_t first_edge) {
                       .nsteps = s->nsteps,
                       .edges = p->nedges > first_edge ? p->edges + first_edge : NULL,
                       .nedges = p->nedges - first_edge};
-    uint32_t naccesses = 0, locations = p->first_location[rank + 1] - p->first_location[rank];
+    uint32_t nreads = 0;
     for (uint32_t i = 0; i < t.nsteps; i++)
-        naccesses += p->steps[t.first + i].nsrc + p->steps[t.first + i].ndst;
-    if (!allocate(&t, locations, naccesses))
+        nreads += p->steps[t.first + i].nsrc;
+    if (!allocate(&t, p->first_location[rank + 1] - p->first_location[rank], nreads))
         return false;
     index_predecessors(&t);
-    bool good = sort(&t);
-    if (good) {
-        index_touches(&t, locations);
-        good = check(&t);
-    }
+    bool good = sort(&t) && check(&t);
     free(t.begin);
     return good;
 }

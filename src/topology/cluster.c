@@ -183,7 +183,7 @@ static void add_host(struct plan *plan, long number, int *gpus, int *ports) {
     struct topo *topo = plan->topo;
     char name[32];
     snprintf(name, sizeof(name), "host%ld", number);
-    int host = topo_host_named(topo, name), root = -1, pci = -1;
+    int host = topo_add_host(topo, name), root = -1, pci = -1;
     long switches = plan->nics > plan->numa ? plan->nics : plan->numa, last_numa = -1, gpu = 0;
     long nic = 0;
     for (long s = 0; s < switches && !topo->no_memory; s++) {
@@ -287,12 +287,12 @@ static rota_status build(struct plan *plan) {
         switch_count = sizes = plan->hosts;
     else
         sizes = 1;
-    if (switch_count > 4096 || plan->hosts * (plan->gpus + plan->nics) > 4096)
+    long devices = plan->hosts * (plan->gpus + plan->nics), numa = plan->hosts * plan->numa;
+    if (switch_count > 4096 || devices > 4096 || numa > 8192)
         return error_raise(ROTA_ERR_FORMAT,
-                           "%.150s: %ld switches, %ld GPUs and NICs, expected at "
-                           "most 4096 of each",
-                           plan->topo->source, switch_count,
-                           plan->hosts * (plan->gpus + plan->nics));
+                           "%.150s: %ld switches, %ld GPUs and NICs, %ld NUMA nodes, expected at "
+                           "most 4096, 4096 and 8192",
+                           plan->topo->source, switch_count, devices, numa);
     int *switches = calloc((size_t)switch_count, sizeof(int)), gpus[64] = {0}, ports[64] = {0};
     if (switches == NULL)
         return error_raise(ROTA_ERR_MEMORY, "no memory for a cluster");

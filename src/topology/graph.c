@@ -71,12 +71,6 @@ void topo_add_link(struct topo *topo, int from, int to, int count) {
 void topo_warn(struct topo *topo, const char *format, ...) {
     char text[512];
     va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof(text), format, arguments);
-    va_end(arguments);
-    for (int i = 0; i < topo->warning_count; i++)
-        if (strcmp(topo->warnings[i], text) == 0)
-            return;
     if (topo->warning_count == TOPO_MAX_WARNINGS) { /* the last one counts the rest */
         topo->warnings_dropped++;
         snprintf(text, sizeof(text), "and %d more", topo->warnings_dropped + 1);
@@ -87,6 +81,12 @@ void topo_warn(struct topo *topo, const char *format, ...) {
         }
         return;
     }
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    for (int i = 0; i < topo->warning_count; i++)
+        if (strcmp(topo->warnings[i], text) == 0)
+            return;
     char **larger =
         reallocarray(topo->warnings, (size_t)topo->warning_count + 1, sizeof(*topo->warnings));
     if (larger != NULL) {
@@ -100,10 +100,17 @@ void topo_warn(struct topo *topo, const char *format, ...) {
 }
 
 int topo_host_named(struct topo *topo, const char *name) {
-    for (int i = 0; i < topo->node_count; i++)
-        if (topo->nodes[i].kind == TOPO_HOST &&
-            strncmp(topo->nodes[i].name, name, sizeof(topo->nodes[i].name) - 1) == 0)
+    for (int i = 0, left = topo->host_count; left > 0; i++) {
+        if (topo->nodes[i].kind != TOPO_HOST)
+            continue;
+        left--;
+        if (strncmp(topo->nodes[i].name, name, sizeof(topo->nodes[i].name) - 1) == 0)
             return i;
+    }
+    return topo_add_host(topo, name);
+}
+
+int topo_add_host(struct topo *topo, const char *name) {
     int node = topo_add_node(topo, TOPO_HOST, -1);
     if (node >= 0) {
         topo_copy_text(topo->nodes[node].name, sizeof(topo->nodes[node].name), name);

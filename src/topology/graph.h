@@ -103,6 +103,8 @@ void topo_add_link(struct topo *topo, int from, int to, int count);
 void topo_warn(struct topo *topo, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The host with that key, made when new. */
 int topo_host_named(struct topo *topo, const char *name);
+/* One whose key is known to be new. */
+int topo_add_host(struct topo *topo, const char *name);
 /* Copies at most size - 1 bytes, unprintable ones as '?'. */
 void topo_copy_text(char *to, size_t size, const char *from);
 /* The node of `kind` at or above `node`, -1: none. */

@@ -32,7 +32,7 @@ static void need(struct checking *checking, const char **attributes, const char 
 
 /* What attributes must look like: hwloc takes most of them on trust, and where it does not, it
  * leaks what it has read so far. */
-enum shape { DIGITS, REAL, INDEX, SET, BUS_ID, PCI_TYPE, BRIDGE_TYPE };
+enum shape { DIGITS, REAL, COUNT, INDEX, SET, BUS_ID, PCI_TYPE, BRIDGE_TYPE };
 
 static const struct {
     const char *name;
@@ -49,7 +49,7 @@ static const struct {
     {"osdev_type", DIGITS},
     {"kind", DIGITS},
     {"subkind", DIGITS},
-    {"nbobjs", DIGITS},
+    {"nbobjs", COUNT},
     {"pci_link_speed", REAL},
     {"cpuset", SET},
     {"complete_cpuset", SET},
@@ -105,6 +105,8 @@ static bool has_shape(const char *text, enum shape shape) {
         return only(text, "0123456789", 20) || strcmp(text, "-1") == 0;
     case REAL:
         return only(text, "0123456789.", 24);
+    case COUNT: /* hwloc squares it, in 32 bits */
+        return only(text, "0123456789", 4);
     case INDEX: /* of a PU or node: hwloc makes sets as large as the largest */
         return only(text, "0123456789", 6) || strcmp(text, "-1") == 0 ||
                strcmp(text, "4294967295") == 0;

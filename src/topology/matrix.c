@@ -228,10 +228,10 @@ static int row_links(const struct table *table, int row) {
 
 static void add_links(struct table *table) {
     struct topo *topo = table->topo;
-    int columns = table->columns, most = 0, nvswitch = -1;
+    int columns = table->columns, most = 0, nvswitch = -1, sums[MAX_COLUMNS];
     for (int i = 0; i < columns; i++) {
-        int sum = row_links(table, i);
-        most = sum > most ? sum : most;
+        sums[i] = row_links(table, i);
+        most = sums[i] > most ? sums[i] : most;
     }
     if (most > MOST_NVLINKS)
         nvswitch = topo_add_node(topo, TOPO_NVSWITCH, topo_host_named(topo, ""));
@@ -255,7 +255,7 @@ static void add_links(struct table *table) {
     for (int i = 0; i < columns; i++)
         for (int j = 0; j < i; j++)
             if (table->links[i * columns + j] == 0 && table->is_gpu[i] && table->is_gpu[j] &&
-                row_links(table, i) > 0 && row_links(table, j) > 0)
+                sums[i] > 0 && sums[j] > 0)
                 topo_warn(topo, "%s and %s have NVLinks to switches, but none between them",
                           topo->nodes[table->nodes[i]].name, topo->nodes[table->nodes[j]].name);
 }

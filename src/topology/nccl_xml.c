@@ -19,6 +19,9 @@
 #define MAX_HOSTS 4096
 /* There are 256 buses; much of what is asked of the graph takes time by depth. */
 #define MAX_DEPTH 256
+/* PCIe 7.0 has 128 GT/s per lane; the fastest ports have 800000 Mbit/s. */
+#define MAX_GTS 1024
+#define MAX_MBPS 16e6
 
 struct target {
     int gpu;
@@ -55,11 +58,11 @@ static uint32_t attribute_hex(const char **attributes, const char *name) {
     return text == NULL ? 0 : (uint32_t)strtoul(text, NULL, 16);
 }
 
-/* Number at the beginning: "16 GT/s", "16.0 GT/s PCIe", "" (0). */
-static double leading_number(const char *text) {
+/* Number at the beginning: "16 GT/s", "16.0 GT/s PCIe"; 0 for none, or one above `most`. */
+static double leading_number(const char *text, double most) {
     char *end;
     double value = text == NULL ? 0 : strtod(text, &end);
-    return text != NULL && end != text && value > 0 && value < 1e6 ? value : 0;
+    return text != NULL && end != text && value > 0 && value <= most ? value : 0;
 }
 
 static void copy_busid(char to[32], const char *from) {
@@ -144,7 +147,7 @@ static int open_pci(struct reading *reading, int parent, const char **attributes
     node->pci_class = attribute_hex(attributes, "class");
     node->vendor = attribute_hex(attributes, "vendor");
     node->device = attribute_hex(attributes, "device");
-    node->gts = leading_number(topo_xml_attribute(attributes, "link_speed"));
+    node->gts = leading_number(topo_xml_attribute(attributes, "link_speed"), MAX_GTS);
     node->lanes = attribute_int(attributes, "link_width", 0);
     if (node->lanes < 0 || node->lanes > 64)
         node->lanes = 0;
@@ -177,7 +180,7 @@ static int read_gcn(const char *text) {
         text += 3;
     if (strncmp(text, "90a", 3) == 0)
         return 910;
-    return (int)leading_number(text);
+    return (int)leading_number(text, 1e6);
 }
 
 static int open_gpu(struct reading *reading, int parent, const char **attributes) {
@@ -205,7 +208,7 @@ static int open_port(struct reading *reading, int parent, const char **attribute
         topo_copy_text(node->name, sizeof(node->name), name);
     else
         snprintf(node->name, sizeof(node->name), "net%d", node->dev);
-    node->gbps = leading_number(topo_xml_attribute(attributes, "speed")) / 8000.0; /* from Mbit/s */
+    node->gbps = leading_number(topo_xml_attribute(attributes, "speed"), MAX_MBPS) / 8000.0;
     reading->direct_ports += attribute_int(attributes, "gdr", 1) != 0;
     reading->ports++;
     if (node->gbps <= 0 && reading->no_port_speed++ == 0)

@@ -125,6 +125,14 @@ static bool number_devices(struct topo *topo) {
     return true;
 }
 
+/* Rings are counted by links; the largest GPU so far has 18. */
+#define MAX_LINKS 4096
+
+/* Sums stop where they are too large, however long the file is. */
+static void add_links(int *sum, int count) {
+    *sum = count <= MAX_LINKS - *sum ? *sum + count : MAX_LINKS + 1;
+}
+
 static bool fill_matrix(struct topo *topo) {
     size_t gpus = (size_t)topo->gpu_count;
     topo->matrix = calloc(gpus * gpus + 1, sizeof(int));
@@ -137,9 +145,9 @@ static bool fill_matrix(struct topo *topo) {
         if (from->kind != TOPO_GPU)
             continue;
         if (to->kind == TOPO_GPU)
-            topo->matrix[from->id * topo->gpu_count + to->id] += link->count;
+            add_links(&topo->matrix[from->id * topo->gpu_count + to->id], link->count);
         else if (to->kind == TOPO_NVSWITCH)
-            topo->switch_links[from->id] += link->count;
+            add_links(&topo->switch_links[from->id], link->count);
     }
     return true;
 }
@@ -295,6 +303,18 @@ static void find_link_speed(struct topo *topo) {
 /* Matrices of all pairs are kept, so their number bounds memory: 4096 devices take 80 MiB. */
 #define MAX_DEVICES 4096
 
+static rota_status check_links(const struct topo *topo) {
+    for (int i = 0; i < topo->gpu_count; i++) {
+        int64_t links = topo->switch_links[i];
+        for (int j = 0; j < topo->gpu_count; j++)
+            links += topo_links(topo, i, j);
+        if (links > MAX_LINKS)
+            return error_raise(ROTA_ERR_FORMAT, "%s: GPU %d has %lld links, expected at most %d",
+                               topo->source, i, (long long)links, MAX_LINKS);
+    }
+    return ROTA_OK;
+}
+
 rota_status topo_finish(struct topo *topo) {
     int devices = 0;
     for (int i = 0; i < topo->node_count; i++)
@@ -305,5 +325,6 @@ rota_status topo_finish(struct topo *topo) {
     if (topo->no_memory || !number_devices(topo) || !fill_matrix(topo) || !fill_classes(topo))
         return error_raise(ROTA_ERR_MEMORY, "no memory for the topology of %.150s", topo->source);
     find_link_speed(topo);
-    return topo_find_doubts(topo);
+    rota_status status = check_links(topo);
+    return status == ROTA_OK ? topo_find_doubts(topo) : status;
 }

@@ -25,7 +25,7 @@ static bool order_init(struct order *order, const struct topo *topo,
     for (int i = topo->node_count - 1; i >= 0; i--) {
         if (topo->nodes[i].kind == TOPO_GONE)
             continue;
-        int parent = parent_of != NULL ? parent_of(topo, i) : topo->nodes[i].parent;
+        int parent = parent_of(topo, i);
         int *list = parent < 0 ? &order->roots : &order->first[parent];
         order->parent[i] = parent;
         order->next[i] = *list;
@@ -34,28 +34,28 @@ static bool order_init(struct order *order, const struct topo *topo,
     return true;
 }
 
-rota_status topo_walk(const struct topo *topo, FILE *out,
+rota_status topo_walk(const struct topo *topo, void *context,
                       int (*parent)(const struct topo *topo, int node), topo_visit *open,
                       topo_visit *close) {
     struct order order;
     if (!order_init(&order, topo, parent))
         return error_raise(ROTA_ERR_MEMORY, "no memory to write the topology");
     for (int at = order.roots; at >= 0;) {
-        open(topo, at, out);
+        open(topo, at, context);
         if (order.first[at] >= 0) {
             at = order.first[at];
             continue;
         }
-        close(topo, at, out);
+        close(topo, at, context);
         while (at >= 0 && order.next[at] < 0) {
             at = order.parent[at];
             if (at >= 0)
-                close(topo, at, out);
+                close(topo, at, context);
         }
         at = at < 0 ? -1 : order.next[at];
     }
     free(order.parent);
-    return topo_printed(out);
+    return ROTA_OK;
 }
 
 rota_status topo_printed(FILE *out) {

@@ -4,12 +4,11 @@
 
 #include "topology/graph.h"
 
-typedef void topo_visit(const struct topo *topo, int node, FILE *out);
+typedef void topo_visit(const struct topo *topo, int node, void *context);
 
 /* Calls `open` on the way down and `close` on the way up, for every node that is there. `parent`
- * says where a node hangs (NULL: where the graph says). Errors: ROTA_ERR_MEMORY, ROTA_ERR_SYSTEM.
- */
-rota_status topo_walk(const struct topo *topo, FILE *out,
+ * says where a node hangs. Errors: ROTA_ERR_MEMORY. */
+rota_status topo_walk(const struct topo *topo, void *context,
                       int (*parent)(const struct topo *topo, int node), topo_visit *open,
                       topo_visit *close);
 /* Text with &, <, > and " replaced. */

@@ -14,58 +14,118 @@
 #define NUMBER(index, part) ((unsigned)(index)*8 + 8 + (part))
 enum { PART_SELF, PART_MEMORY, PART_PORT, PART_OS };
 
-/* Which CPUs a place has in the file: its own, or one that is made up. */
+/* Places are NUMA nodes and packages; those that hold no others have memory. */
+#define MAX_PLACES 1024
+
+struct writing {
+    FILE *out;
+    int *memory;          /* by node: number of its memory, -1 none */
+    hwloc_bitmap_t *cpus; /* by node: of the places at or below it, NULL where there is none */
+    hwloc_bitmap_t *nodes;
+};
+
 static bool is_place(const struct topo_node *node) {
     return node->kind == TOPO_NUMA || node->kind == TOPO_PACKAGE;
 }
 
-static unsigned made_up_cpu(const struct topo *topo, int index) {
-    int last = -1;
+/* Memory has the number of its NUMA node where no other has it, else one behind all of these. */
+static void number_memory(const struct topo *topo, int *memory) {
+    int most = -1, behind = 0, shared[MAX_PLACES] = {0};
     for (int i = 0; i < topo->node_count; i++)
-        if (topo->nodes[i].cpus != NULL && hwloc_bitmap_last(topo->nodes[i].cpus) > last)
-            last = hwloc_bitmap_last(topo->nodes[i].cpus);
-    return (unsigned)(last + 1 + index);
-}
-
-/* Its CPUs without those of earlier places of the same kind: hwloc refuses an overlap. */
-static hwloc_bitmap_t cpus_of(const struct topo *topo, int index) {
-    const struct topo_node *node = &topo->nodes[index];
-    hwloc_bitmap_t cpus = node->cpus != NULL ? hwloc_bitmap_dup(node->cpus) : hwloc_bitmap_alloc();
-    for (int i = 0; i < index && cpus != NULL; i++)
-        if (is_place(&topo->nodes[i]) && topo->nodes[i].cpus != NULL &&
-            topo->nodes[i].parent == node->parent)
-            hwloc_bitmap_andnot(cpus, cpus, topo->nodes[i].cpus);
-    if (cpus != NULL && hwloc_bitmap_iszero(cpus))
-        hwloc_bitmap_set(cpus, made_up_cpu(topo, index));
-    return cpus;
-}
-
-static bool has_places(const struct topo *topo, int index) {
-    for (int i = index + 1; i < topo->node_count; i++)
-        if (is_place(&topo->nodes[i]) && topo->nodes[i].parent == index)
-            return true;
-    return false;
-}
-
-#define MAX_NUMA 1024
-
-/* Number of a place with memory of its own: that of the NUMA node where no other has it, else one
- * behind all of these; -1 for other places. */
-static int memory_number(const struct topo *topo, int index) {
-    int numa = topo->nodes[index].numa, most = -1, before = 0;
-    bool own = numa >= 0 && numa < MAX_NUMA;
-    if (has_places(topo, index))
-        return -1;
+        memory[i] = is_place(&topo->nodes[i]) ? 0 : -1;
+    for (int i = 0; i < topo->node_count; i++)
+        if (is_place(&topo->nodes[i]) && topo->nodes[i].parent >= 0)
+            memory[topo->nodes[i].parent] = -1;
     for (int i = 0; i < topo->node_count; i++) {
-        int other = topo->nodes[i].numa;
-        if (i == index || !is_place(&topo->nodes[i]) || has_places(topo, i))
-            continue;
-        own = own && other != numa;
-        most = other > most && other < MAX_NUMA ? other : most;
-        before += i < index;
+        int numa = topo->nodes[i].numa;
+        if (memory[i] == 0 && numa >= 0 && numa < MAX_PLACES) {
+            shared[numa]++;
+            most = numa > most ? numa : most;
+        }
     }
-    most = numa > most && numa < MAX_NUMA ? numa : most;
-    return own ? numa : most + 1 + before;
+    for (int i = 0; i < topo->node_count; i++) {
+        int numa = topo->nodes[i].numa;
+        if (memory[i] < 0)
+            continue;
+        bool own = numa >= 0 && numa < MAX_PLACES && shared[numa] == 1;
+        memory[i] = own ? numa : most + 1 + behind;
+        behind++;
+    }
+}
+
+static bool add_to(hwloc_bitmap_t *set, hwloc_const_bitmap_t more) {
+    if (*set == NULL)
+        *set = hwloc_bitmap_alloc();
+    return *set != NULL && hwloc_bitmap_or(*set, *set, more) == 0;
+}
+
+/* The sets of a place belong to all that hold it too. */
+static bool add_up(const struct topo *topo, struct writing *writing, int index,
+                   hwloc_const_bitmap_t cpus, hwloc_bitmap_t node) {
+    bool fine = true;
+    hwloc_bitmap_zero(node);
+    if (writing->memory[index] >= 0)
+        fine = hwloc_bitmap_set(node, (unsigned)writing->memory[index]) == 0;
+    for (int at = index; at >= 0 && fine; at = topo->nodes[at].parent)
+        fine = add_to(&writing->cpus[at], cpus) && add_to(&writing->nodes[at], node);
+    return fine;
+}
+
+/* A place has its CPUs without those of earlier places beside it (hwloc refuses an overlap), or one
+ * that is made up. */
+static bool find_sets(const struct topo *topo, struct writing *writing, hwloc_bitmap_t *taken) {
+    int made_up = 0;
+    hwloc_bitmap_t own = hwloc_bitmap_alloc(), memory = hwloc_bitmap_alloc();
+    bool fine = own != NULL && memory != NULL;
+    for (int i = 0; i < topo->node_count; i++) {
+        int last = topo->nodes[i].cpus == NULL ? -1 : hwloc_bitmap_last(topo->nodes[i].cpus);
+        made_up = last >= made_up ? last + 1 : made_up;
+    }
+    for (int i = 0; i < topo->node_count && fine; i++) {
+        const struct topo_node *node = &topo->nodes[i];
+        if (!is_place(node))
+            continue;
+        bool known = node->cpus != NULL && hwloc_bitmap_last(node->cpus) >= 0; /* and finite */
+        hwloc_bitmap_zero(own);
+        fine = !known || (hwloc_bitmap_copy(own, node->cpus) == 0 &&
+                          (taken[node->parent] == NULL ||
+                           hwloc_bitmap_andnot(own, own, taken[node->parent]) == 0) &&
+                          add_to(&taken[node->parent], node->cpus));
+        if (hwloc_bitmap_iszero(own))
+            fine = fine && hwloc_bitmap_set(own, (unsigned)made_up++) == 0;
+        fine = fine && add_up(topo, writing, i, own, memory);
+    }
+    hwloc_bitmap_free(own);
+    hwloc_bitmap_free(memory);
+    return fine;
+}
+
+static void free_sets(hwloc_bitmap_t *sets, int count) {
+    for (int i = 0; i < count && sets != NULL; i++)
+        hwloc_bitmap_free(sets[i]);
+    free(sets);
+}
+
+static void writing_free(const struct topo *topo, struct writing *writing) {
+    free_sets(writing->cpus, topo->node_count);
+    free_sets(writing->nodes, topo->node_count);
+    free(writing->memory);
+}
+
+static bool writing_init(const struct topo *topo, FILE *out, struct writing *writing) {
+    size_t nodes = (size_t)topo->node_count;
+    hwloc_bitmap_t *taken = calloc(nodes, sizeof(hwloc_bitmap_t));
+    *writing = (struct writing){.out = out,
+                                .memory = calloc(nodes, sizeof(int)),
+                                .cpus = calloc(nodes, sizeof(hwloc_bitmap_t)),
+                                .nodes = calloc(nodes, sizeof(hwloc_bitmap_t))};
+    bool fine =
+        taken != NULL && writing->memory != NULL && writing->cpus != NULL && writing->nodes != NULL;
+    if (fine)
+        number_memory(topo, writing->memory);
+    fine = fine && find_sets(topo, writing, taken);
+    free_sets(taken, topo->node_count);
+    return fine;
 }
 
 static void print_set(const char *name, hwloc_const_bitmap_t set, FILE *out) {
@@ -81,50 +141,29 @@ static void print_sets(hwloc_const_bitmap_t cpus, hwloc_const_bitmap_t nodes, FI
     print_set("nodeset", nodes, out);
 }
 
-/* CPUs and memory nodes at or below a place. */
-static void gather(const struct topo *topo, int index, hwloc_bitmap_t cpus, hwloc_bitmap_t nodes) {
-    for (int i = 0; i < topo->node_count; i++) {
-        int above = i;
-        while (above >= 0 && above != index)
-            above = topo->nodes[above].parent;
-        if (above != index || !is_place(&topo->nodes[i]))
-            continue;
-        hwloc_bitmap_t own = cpus_of(topo, i);
-        if (own != NULL)
-            hwloc_bitmap_or(cpus, cpus, own);
-        hwloc_bitmap_free(own);
-        if (memory_number(topo, i) >= 0)
-            hwloc_bitmap_set(nodes, (unsigned)memory_number(topo, i));
-    }
-}
-
-static void open_place(const struct topo *topo, int index, FILE *out) {
+static void open_place(const struct topo *topo, int index, const struct writing *writing) {
     const struct topo_node *node = &topo->nodes[index];
-    hwloc_bitmap_t cpus = hwloc_bitmap_alloc(), nodes = hwloc_bitmap_alloc();
+    hwloc_const_bitmap_t cpus = writing->cpus[index], nodes = writing->nodes[index];
     hwloc_bitmap_t one = hwloc_bitmap_alloc();
-    int memory = memory_number(topo, index);
+    FILE *out = writing->out;
     bool package = node->kind == TOPO_PACKAGE || topo->nodes[node->parent].kind == TOPO_HOST;
-    if (cpus != NULL && nodes != NULL && one != NULL) {
-        gather(topo, index, cpus, nodes);
-        fprintf(out, "<object type=\"%s\" os_index=\"%d\"", package ? "Package" : "Group", index);
+    fprintf(out, "<object type=\"%s\" os_index=\"%d\"", package ? "Package" : "Group", index);
+    print_sets(cpus, nodes, out);
+    fprintf(out, " gp_index=\"%u\">\n", NUMBER(index, PART_SELF));
+    if (writing->memory[index] >= 0) {
+        fprintf(out, "<object type=\"NUMANode\" os_index=\"%d\"", writing->memory[index]);
         print_sets(cpus, nodes, out);
-        fprintf(out, " gp_index=\"%u\">\n", NUMBER(index, PART_SELF));
-        if (memory >= 0) {
-            fprintf(out, "<object type=\"NUMANode\" os_index=\"%d\"", memory);
-            print_sets(cpus, nodes, out);
-            fprintf(out, " gp_index=\"%u\" local_memory=\"1073741824\"/>\n",
-                    NUMBER(index, PART_MEMORY));
-            for (int cpu = hwloc_bitmap_first(cpus); cpu >= 0; cpu = hwloc_bitmap_next(cpus, cpu)) {
-                hwloc_bitmap_only(one, (unsigned)cpu);
-                fprintf(out, "<object type=\"PU\" os_index=\"%d\"", cpu);
-                print_sets(one, nodes, out);
-                fprintf(out, " gp_index=\"%u\"/>\n",
-                        NUMBER(topo->node_count, PART_SELF) + (unsigned)cpu);
-            }
+        fprintf(out, " gp_index=\"%u\" local_memory=\"1073741824\"/>\n",
+                NUMBER(index, PART_MEMORY));
+        for (int cpu = hwloc_bitmap_first(cpus); cpu >= 0 && one != NULL;
+             cpu = hwloc_bitmap_next(cpus, cpu)) {
+            hwloc_bitmap_only(one, (unsigned)cpu);
+            fprintf(out, "<object type=\"PU\" os_index=\"%d\"", cpu);
+            print_sets(one, nodes, out);
+            fprintf(out, " gp_index=\"%u\"/>\n",
+                    NUMBER(topo->node_count, PART_SELF) + (unsigned)cpu);
         }
     }
-    hwloc_bitmap_free(cpus);
-    hwloc_bitmap_free(nodes);
     hwloc_bitmap_free(one);
 }
 
@@ -189,14 +228,16 @@ static void open_device(const struct topo *topo, int index, FILE *out) {
     }
 }
 
-static void open_node(const struct topo *topo, int index, FILE *out) {
+static void open_node(const struct topo *topo, int index, void *context) {
+    const struct writing *writing = context;
+    FILE *out = writing->out;
     const struct topo_node *node = &topo->nodes[index];
     if (node->kind == TOPO_PORT) {
         print_os_device(node->name, -1, 3, index, out);
         return;
     }
     if (is_place(node)) {
-        open_place(topo, index, out);
+        open_place(topo, index, writing);
         return;
     }
     if (node->kind == TOPO_HOST || node->kind == TOPO_SWITCH)
@@ -219,7 +260,8 @@ static void open_node(const struct topo *topo, int index, FILE *out) {
     }
 }
 
-static void close_node(const struct topo *topo, int index, FILE *out) {
+static void close_node(const struct topo *topo, int index, void *context) {
+    FILE *out = ((const struct writing *)context)->out;
     const struct topo_node *node = &topo->nodes[index];
     if (node->kind == TOPO_HOST || node->kind == TOPO_SWITCH || node->kind == TOPO_PORT)
         return;
@@ -241,13 +283,20 @@ static unsigned object_number(const struct topo *topo, int index) {
     return NUMBER(index, topo->nodes[index].kind == TOPO_GPU ? PART_OS : PART_SELF);
 }
 
+/* In the matrix of links, which has this number squared. */
+#define MAX_LINKED 1024
+
+static bool is_linked(const struct topo_node *node) {
+    return node->kind == TOPO_GPU || node->kind == TOPO_NVSWITCH;
+}
+
 /* GPUs and NVSwitches, then bandwidths in MB/s. */
 static bool print_links(const struct topo *topo, FILE *out) {
     int *nodes = malloc(((size_t)topo->node_count + 1) * sizeof(int)), count = 0;
     if (nodes == NULL)
         return false;
     for (int i = 0; i < topo->node_count; i++)
-        if (topo->nodes[i].kind == TOPO_GPU || topo->nodes[i].kind == TOPO_NVSWITCH)
+        if (is_linked(&topo->nodes[i]))
             nodes[count++] = i;
     int *counts = calloc((size_t)count * (size_t)count + 1, sizeof(int)), any = 0;
     int *place = calloc((size_t)topo->node_count + 1, sizeof(int));
@@ -286,38 +335,48 @@ static bool print_links(const struct topo *topo, FILE *out) {
     return fine;
 }
 
-rota_status topo_write_hwloc(const struct topo *topo, FILE *out) {
-    int host = 0, place = -1;
-    for (int i = 0; i < topo->node_count; i++)
-        place = is_place(&topo->nodes[i]) ? i : place;
-    while (host < topo->node_count && topo->nodes[host].kind != TOPO_HOST)
-        host++;
+/* Why hwloc's XML cannot say it; NULL when it can. */
+static const char *objection(const struct topo *topo) {
+    int places = 0, devices = 0;
+    for (int i = 0; i < topo->node_count; i++) {
+        places += is_place(&topo->nodes[i]);
+        devices += is_linked(&topo->nodes[i]);
+    }
     if (topo->given_classes != NULL)
+        return "a table says nothing of the devices";
+    if (topo->host_count != 1)
+        return "there is not one host";
+    if (places == 0)
+        return "there is no NUMA node";
+    if (places > MAX_PLACES || devices > MAX_LINKED)
+        return "there are more than 1024 NUMA nodes, or GPUs and NVSwitches";
+    return NULL;
+}
+
+rota_status topo_write_hwloc(const struct topo *topo, FILE *out) {
+    const char *wrong = objection(topo);
+    struct writing writing;
+    int host = 0;
+    if (wrong != NULL)
         return error_raise(ROTA_ERR_UNSUPPORTED,
-                           "%.150s: a table says nothing of the devices that "
-                           "hwloc's XML describes",
-                           topo->source);
-    if (topo->host_count > 1 || host == topo->node_count || place < 0)
-        return error_raise(ROTA_ERR_UNSUPPORTED,
-                           "%.150s: hwloc's XML describes one machine with NUMA nodes, this has %d "
-                           "hosts%s",
-                           topo->source, topo->host_count, place < 0 ? " and no NUMA node" : "");
-    hwloc_bitmap_t cpus = hwloc_bitmap_alloc(), nodes = hwloc_bitmap_alloc();
-    bool fine = cpus != NULL && nodes != NULL;
-    if (fine) {
-        gather(topo, host, cpus, nodes);
+                           "%.150s: hwloc's XML describes one machine with NUMA nodes: %s",
+                           topo->source, wrong);
+    while (topo->nodes[host].kind != TOPO_HOST)
+        host++;
+    rota_status status = ROTA_OK;
+    if (writing_init(topo, out, &writing)) {
         fputs("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM "
               "\"hwloc2.dtd\">\n<topology version=\"2.0\">\n<object type=\"Machine\" "
               "os_index=\"0\"",
               out);
-        print_sets(cpus, nodes, out);
+        print_sets(writing.cpus[host], writing.nodes[host], out);
         fputs(" gp_index=\"1\">\n", out);
+        status = topo_walk(topo, &writing, hwloc_parent, open_node, close_node);
+        fputs("</object>\n", out);
+    } else {
+        status = error_raise(ROTA_ERR_MEMORY, "no memory to write the topology");
     }
-    hwloc_bitmap_free(cpus);
-    hwloc_bitmap_free(nodes);
-    rota_status status = fine ? topo_walk(topo, out, hwloc_parent, open_node, close_node)
-                              : error_raise(ROTA_ERR_MEMORY, "no memory to write the topology");
-    fputs("</object>\n", out);
+    writing_free(topo, &writing);
     if (status == ROTA_OK && !print_links(topo, out))
         status = error_raise(ROTA_ERR_MEMORY, "no memory to write the topology");
     fputs("</topology>\n", out);

@@ -83,13 +83,14 @@ static void nccl_links(const struct topo *topo, const struct topo_node *gpu, FIL
 
 /* A package that nothing hangs on says nothing in NCCL's terms. */
 static bool is_bare(const struct topo *topo, int index) {
-    for (int i = index + 1; i < topo->node_count; i++)
-        if (topo->nodes[i].parent == index && topo->nodes[i].kind == TOPO_ROOT)
-            return false;
-    return topo->nodes[index].kind == TOPO_PACKAGE;
+    bool bare = topo->nodes[index].kind == TOPO_PACKAGE;
+    for (int i = index + 1; i < topo->node_count && bare; i++)
+        bare = topo->nodes[i].parent != index || topo->nodes[i].kind != TOPO_ROOT;
+    return bare;
 }
 
-static void open_nccl(const struct topo *topo, int index, FILE *out) {
+static void open_nccl(const struct topo *topo, int index, void *context) {
+    FILE *out = context;
     const struct topo_node *node = &topo->nodes[index];
     switch (node->kind) {
     case TOPO_NUMA:
@@ -124,7 +125,8 @@ static void open_nccl(const struct topo *topo, int index, FILE *out) {
     }
 }
 
-static void close_nccl(const struct topo *topo, int index, FILE *out) {
+static void close_nccl(const struct topo *topo, int index, void *context) {
+    FILE *out = context;
     const struct topo_node *node = &topo->nodes[index];
     if (node->kind == TOPO_NUMA || node->kind == TOPO_PACKAGE)
         fputs(is_bare(topo, index) ? "" : "</cpu>\n", out);

@@ -39,3 +39,120 @@ Test(topology_hostile, os_devices_without_a_name) {
     cr_assert_eq(info.ports, 1);
     rota_topo_free(topo);
 }
+
+static void refuses(const char *text, const char *words) {
+    rota_topo *topo = NULL;
+    rota_error error = ROTA_ERROR_INIT;
+    cr_assert_eq(rota_topo_read(text, strlen(text), "hostile", &topo), ROTA_ERR_FORMAT);
+    rota_last_error(&error);
+    cr_assert_not_null(strstr(error.message, words), "%s", error.message);
+}
+
+/* Numbers that cost memory and time for each unit. */
+Test(topology_hostile, numbers_that_no_machine_has, .timeout = 60) {
+    refuses("cluster 1\nhosts 4096\nnuma 64\ngpus 1\n", "262144 NUMA nodes");
+    char *text = NULL;
+    size_t length = 0;
+    FILE *out = open_memstream(&text, &length);
+    fputs("<system version=\"1\"><cpu numaid=\"0\"><pci busid=\"0000:01:00.0\"><gpu dev=\"0\">",
+          out);
+    for (int i = 0; i < 5; i++)
+        fputs("<nvlink target=\"s\" count=\"1024\" tclass=\"0x068000\"/>", out);
+    fputs("</gpu></pci></cpu></system>", out);
+    fclose(out);
+    refuses(text, "GPU 0 has");
+    free(text);
+    refuses("<topology version=\"2.0\"><object type=\"Machine\" cpuset=\"0x1\" "
+            "complete_cpuset=\"0x1\" nodeset=\"0x1\" complete_nodeset=\"0x1\"/>"
+            "<distances2 type=\"PU\" nbobjs=\"65536\" kind=\"5\" indexing=\"os\"/></topology>",
+            "nbobjs");
+}
+
+/* Two hosts without links between GPUs, but with one that makes it the unit: of such a speed, rings
+ * would be cut into a hundred thousand pieces. */
+Test(topology_hostile, a_speed_that_no_bus_has, .timeout = 60) {
+    char *text = NULL;
+    size_t length = 0;
+    FILE *out = open_memstream(&text, &length);
+    fputs("<system version=\"1\">", out);
+    for (int gpu = 0; gpu < 12; gpu++)
+        fprintf(out,
+                "%s<pci busid=\"0000:%02x:00.0\" class=\"0x030200\" link_speed=\"999999 GT/s\" "
+                "link_width=\"64\"><gpu dev=\"%d\">%s</gpu></pci>%s",
+                gpu == 0   ? "<cpu host_hash=\"a\" numaid=\"0\">"
+                : gpu == 6 ? "<cpu host_hash=\"b\" numaid=\"0\">"
+                           : "",
+                gpu, gpu,
+                gpu % 6 == 0 ? "<nvlink target=\"s\" count=\"1\" tclass=\"0x068000\"/>" : "",
+                gpu % 6 == 5 ? "</cpu>" : "");
+    fputs("</system>", out);
+    fclose(out);
+    rota_topo *topo = read_all(text);
+    rota_topo_result rings = ROTA_TOPO_RESULT_INIT;
+    cr_assert_eq(rota_topo_find_rings(topo, &rings), ROTA_OK);
+    cr_assert_lt(rings.count, 1000);
+    rota_topo_free(topo);
+    free(text);
+}
+
+/* A row of a table whose cells add up to more links than a GPU has: each pair is looked at. */
+Test(topology_hostile, a_thousand_columns, .timeout = 60) {
+    char *text = NULL;
+    size_t length = 0;
+    FILE *out = open_memstream(&text, &length);
+    for (int i = 0; i < 1023; i++)
+        fprintf(out, "\tGPU%d", i);
+    fputs("\nGPU0\tX", out);
+    for (int i = 1; i < 1023; i++)
+        fputs("\tNV1", out);
+    fputs("\n", out);
+    fclose(out);
+    rota_topo *topo = read_all(text);
+    cr_assert_not_null(rota_topo_warning(topo, 255));
+    cr_assert_null(rota_topo_warning(topo, 256));
+    cr_assert_not_null(strstr(rota_topo_warning(topo, 255), " more"));
+    rota_topo_free(topo);
+    free(text);
+}
+
+static rota_status write_as(const char *text, rota_topo_format format) {
+    rota_topo *topo = read_all(text);
+    FILE *nowhere = fopen("/dev/null", "we");
+    cr_assert_not_null(nowhere);
+    rota_status status = rota_topo_write(topo, format, nowhere);
+    fclose(nowhere);
+    rota_topo_free(topo);
+    return status;
+}
+
+Test(topology_hostile, thousands_of_numa_nodes, .timeout = 60) {
+    for (int nodes = 1000; nodes <= 5000; nodes += 4000) {
+        char *text = NULL;
+        size_t length = 0;
+        FILE *out = open_memstream(&text, &length);
+        fputs("<system version=\"1\">", out);
+        for (int i = 0; i < nodes; i++)
+            fputs("<cpu numaid=\"1\"/>", out);
+        fputs("</system>", out);
+        fclose(out);
+        cr_assert_eq(write_as(text, ROTA_TOPO_NCCL_XML), ROTA_OK);
+        cr_assert_eq(write_as(text, ROTA_TOPO_HWLOC_XML),
+                     nodes == 1000 ? ROTA_OK : ROTA_ERR_UNSUPPORTED);
+        free(text);
+    }
+}
+
+/* hwloc's sets may have no end. */
+Test(topology_hostile, endless_sets, .timeout = 60) {
+#define SETS "cpuset=\"0xf...f\" complete_cpuset=\"0xf...f\" "
+#define NODES "nodeset=\"0x1\" complete_nodeset=\"0x1\" "
+    static const char text[] =
+        "<topology version=\"2.0\"><object type=\"Machine\" os_index=\"0\" " SETS NODES
+        "gp_index=\"1\"><object type=\"Package\" os_index=\"0\" " SETS NODES "gp_index=\"2\">"
+        "<object type=\"NUMANode\" os_index=\"0\" " SETS NODES "gp_index=\"3\" "
+        "local_memory=\"1024\"/><object type=\"PU\" os_index=\"0\" " SETS NODES "gp_index=\"4\"/>"
+        "</object></object></topology>";
+#undef SETS
+#undef NODES
+    cr_assert_eq(write_as(text, ROTA_TOPO_HWLOC_XML), ROTA_OK);
+}

@@ -146,7 +146,7 @@ Test(text, says_line_and_what_was_expected) {
     refuse(HEAD "0: send to 1 input[0", "expected ], found the end of the file");
     refuse(HEAD "0: send to 1 input[0:0]", "expected at least 1 chunk");
     refuse(HEAD "0: send to 1 input[0:1:2]", "expected :, found ']'");
-    refuse(HEAD "0: send to 1 input[0:1000000:1:1000000]", "at most 67108864 chunks");
+    refuse(HEAD "0: send to 1 input[0:1000000:1:1000000]", "at most 16777216 chunks");
     refuse(HEAD "0: send to 1 inputs[0]", "expected a flag, lane, channel, wait or the end");
     refuse(HEAD "0: copy input[0] output[0]", "expected ->");
     refuse(HEAD "0: recv_reduce from 1 input[0] -> output[0]", "expected position");

@@ -1,6 +1,8 @@
 /* What the verifier says of right schedules. */
 #include "read_schedule.h"
 
+#include <stdio.h>
+
 Test(verify, counts_and_properties) {
     struct sched_set set = build_schedule("ring", ROTA_KIND_ALL_REDUCE, 5, -1, false);
     struct sched_verdict verdict = verify(&set);
@@ -187,8 +189,46 @@ Test(verify, steps_that_name_no_memory) {
                                          "schedule barrier ranks 2 rank 1\n"
                                          "0: send to 0\n"
                                          "1: recv from 0\n");
-    struct sched_verdict verdict = verify_with(&set, (struct sched_verify_options){.channel_capacity = 1});
+    struct sched_verdict verdict =
+        verify_with(&set, (struct sched_verify_options){.channel_capacity = 1});
     cr_expect_eq(verdict.fault, SCHED_FAULT_NONE, "%s", verdict.text);
     cr_expect_eq(verdict.messages, 2);
     sched_set_free(&set);
+}
+
+/* A line of text that names one chunk a million times, beside another lane. */
+Test(verify, a_chunk_that_is_read_a_million_times, .timeout = 60) {
+    struct sched_set set =
+        read_schedule("schedule all_reduce ranks 1 rank 0 chunks 1 scratch 1\n"
+                      "0: reduce 1000000 input[0:1:0:1000000] -> output[0] load_local finish\n"
+                      "1: copy input[0:1] -> scratch[0]~0 lane 1\n");
+    struct sched_verdict verdict = verify(&set);
+    cr_expect_eq(verdict.fault, SCHED_FAULT_CONTRIBUTION, "%s", verdict.text);
+    sched_set_free(&set);
+}
+
+/* Races are found among many that touch one chunk, whoever of them is not joined. */
+Test(verify, the_one_that_is_not_joined) {
+    char text[2048];
+    for (int missing = 0; missing < 15; missing++) {
+        int length = snprintf(text, sizeof text,
+                              "schedule all_reduce ranks 1 rank 0 chunks 1 scratch 9\n"
+                              "0: copy input[0] -> scratch[0]~0\n");
+        for (int i = 1; i < 8; i++) /* readers in lanes of their own */
+            length += snprintf(text + length, sizeof text - (size_t)length,
+                               "%d: copy scratch[0]~0 -> scratch[%d]~0 lane %d%s\n", i, i, i,
+                               i == missing ? "" : " wait 0");
+        length += snprintf(text + length, sizeof text - (size_t)length,
+                           "8: copy input[0] -> scratch[0]~0 lane 8 wait 0");
+        for (int i = 1; i < 8; i++)
+            if (i != missing - 7)
+                length += snprintf(text + length, sizeof text - (size_t)length, ",%d", i);
+        snprintf(text + length, sizeof text - (size_t)length,
+                 "\n9: reduce 1 input[0] -> output[0] load_local finish\n");
+        struct sched_set set = read_schedule(text);
+        struct sched_verdict verdict = verify(&set);
+        cr_expect_eq(verdict.fault, missing == 0 ? SCHED_FAULT_NONE : SCHED_FAULT_RACE, "%d: %s",
+                     missing, verdict.text);
+        sched_set_free(&set);
+    }
 }
