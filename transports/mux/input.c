@@ -97,7 +97,6 @@ static void data_finished(struct mux_connection *connection) {
     struct transport_stream *stream = connection->target;
     struct mux_message *message = connection->message;
     struct mux_post *post = connection->post;
-    struct transport_header header;
     uint32_t charge =
         connection->frame.flags & FRAME_FLAG_EAGER ? mux_charge(connection->frame.length) : 0;
     connection->post = NULL;
@@ -105,7 +104,6 @@ static void data_finished(struct mux_connection *connection) {
     mux->events++;
     mux->base.counters.messages_received++;
     mux->base.counters.bytes_received += connection->frame.length;
-    frame_get_header(&connection->frame, &header);
     if (connection->drop || (post && post->posted)) {
         struct transport_ticket *ticket = !connection->drop ? post->ticket : NULL;
         mux_taken(stream, charge);
@@ -118,7 +116,7 @@ static void data_finished(struct mux_connection *connection) {
         if (post)
             mux_post_free(stream, post);
         if (ticket) {
-            ticket->header = header;
+            frame_get_header(&connection->frame, &ticket->header);
             ticket->done(ticket, TRANSPORT_OK);
         }
         return;
@@ -210,11 +208,11 @@ static void stream_frame(struct mux_connection *connection) {
         mux_close_came(connection, stream);
 }
 
-static void frame_begin(struct mux_connection *connection) {
+/* A frame is here: in connection->frame, or packed. */
+static void frame_begin(struct mux_connection *connection, const uint8_t *packed) {
     struct frame *frame = &connection->frame;
-    const char *wrong = connection->mux->pipe->packs
-                            ? frame_unpack(&connection->last_in, connection->packed, frame)
-                            : frame_check(frame);
+    const char *wrong =
+        packed ? frame_unpack(&connection->last_in, packed, frame) : frame_check(frame);
     if (!wrong && connection->got_init == (frame->type == FRAME_INIT))
         wrong = "first frame expected once, and first";
     if (!wrong && connection->left)
@@ -265,15 +263,34 @@ static size_t payload_take(struct mux_connection *connection, const char *data, 
     return taken;
 }
 
-/* Bytes of the frame that begins, as far as they are known, and where they are kept. */
-static size_t head_bytes(const struct mux_connection *connection) {
-    if (!connection->mux->pipe->packs)
-        return sizeof connection->frame;
-    return connection->npartial < 2 ? 2 : frame_packed_bytes(connection->packed);
-}
-
-static char *head_room(struct mux_connection *connection) {
-    return connection->mux->pipe->packs ? (char *)connection->packed : (char *)&connection->frame;
+/* Takes bytes of the frame that begins, and the frame when they are all there; how many. */
+static size_t head_take(struct mux_connection *connection, const char *data, size_t bytes) {
+    bool packs = connection->mux->pipe->packs;
+    uint8_t *kept = packs ? connection->packed : (uint8_t *)&connection->frame;
+    size_t whole = sizeof connection->frame, taken = 0;
+    if (packs && connection->npartial == 0 && bytes >= 2) {
+        whole = frame_packed_bytes((const uint8_t *)data);
+        if (whole <= bytes) { /* mostly */
+            frame_begin(connection, (const uint8_t *)data);
+            return whole;
+        }
+    }
+    if (packs) /* the first two say how many there are */
+        whole = connection->npartial < 2 ? 2 : frame_packed_bytes(kept);
+    for (;;) {
+        size_t n = whole - connection->npartial;
+        n = n < bytes - taken ? n : bytes - taken;
+        memcpy(kept + connection->npartial, data + taken, n);
+        connection->npartial += n;
+        taken += n;
+        if (connection->npartial < whole)
+            return taken;
+        if (!packs || (whole = frame_packed_bytes(kept)) == connection->npartial)
+            break;
+    }
+    connection->npartial = 0;
+    frame_begin(connection, packs ? kept : NULL);
+    return taken;
 }
 
 void mux_input(struct mux_connection *connection, const char *data, size_t bytes) {
@@ -282,20 +299,11 @@ void mux_input(struct mux_connection *connection, const char *data, size_t bytes
         if (connection->is_broken)
             return;
         if (!connection->in_frame) {
-            size_t n = head_bytes(connection) - connection->npartial;
-            n = bytes < n ? bytes : n;
-            memcpy(head_room(connection) + connection->npartial, data, n);
-            connection->npartial += n;
+            size_t n = head_take(connection, data, bytes);
             data += n;
             bytes -= n;
-            if (connection->npartial < head_bytes(connection)) {
-                if (bytes == 0)
-                    return;
-                continue; /* the beginning says how much more there is */
-            }
-            connection->npartial = 0;
-            frame_begin(connection);
-            continue;
+            if (!connection->in_frame || connection->is_broken)
+                return; /* there is no more */
         }
         size_t n = payload_take(connection, data, bytes);
         data += n;

@@ -101,8 +101,7 @@ struct mux_outgoing {
     bool reserved;  /* payload is a slot of ours */
     bool charged;   /* credit was taken already */
     bool permitted; /* by number, when it was reserved */
-    char *slot;
-    char *rest; /* private copy of what quiesce found unsent */
+    char *rest;     /* private copy of what quiesce found unsent */
     size_t rest_bytes;
     enum { MUX_BYTES, MUX_WRITING, MUX_WRITTEN } way; /* by frames, or into the place of the peer */
     void *write;                                      /* the pipe's, while MUX_WRITING */
@@ -293,6 +292,10 @@ struct mux_pipe {
     /* Bytes that surely go now and need nobody here afterwards; when there are more again the pipe
      * calls mux_room_came. NULL: the system keeps and sends what it took, which is enough. */
     size_t (*room)(const struct mux_connection *connection);
+    /* Where up to `bytes` that go at once may be put, NULL: not now; and sends so many of them,
+     * which cannot be refused. NULL: the pipe has no memory of its own. */
+    char *(*begin)(struct mux_connection *connection, size_t bytes);
+    void (*end)(struct mux_connection *connection, size_t bytes);
     /* Takes all that has come, as far as the budget goes. */
     void (*receive)(struct mux_connection *connection);
     /* One turn of progress, between two flushes. */

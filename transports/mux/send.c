@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A reserved slot lies behind its record, from here on. */
+#define SLOT_AT ((sizeof(struct mux_outgoing) + sizeof(struct transport_piece) + 63) & ~(size_t)63)
+
 /* -- lists --------------------------------------------------------------------------------- */
 
 void mux_dirty(struct mux_connection *connection) {
@@ -371,10 +374,9 @@ static void batch_control(struct mux_connection *connection) {
     }
 }
 
-/* Moves the head of a stream's queue into the batch. */
-static void batch_message(struct transport_stream *stream, struct mux_outgoing *outgoing) {
-    struct mux_connection *connection = stream->connection;
-    struct frame *frame = batch_frame(connection, FRAME_DATA);
+/* Takes the head of a stream's queue off, and fills its frame. */
+static void message_frame(struct transport_stream *stream, struct mux_outgoing *outgoing) {
+    struct frame *frame = batch_frame(stream->connection, FRAME_DATA);
     bool by_number = outgoing->permitted || (!outgoing->charged && //
                                              stream->next_number < stream->granted);
     if (!by_number) {
@@ -386,10 +388,16 @@ static void batch_message(struct transport_stream *stream, struct mux_outgoing *
         frame->flags |= FRAME_FLAG_WRITTEN;
     TAILQ_REMOVE(&stream->queue, outgoing, link);
     stream->queued--;
-    stream->in_batch++;
     frame_put_header(frame, &outgoing->header);
     frame->message = stream->next_number++;
     report(stream, frame);
+}
+
+/* Moves the head of a stream's queue into the batch. */
+static void batch_message(struct transport_stream *stream, struct mux_outgoing *outgoing) {
+    struct mux_connection *connection = stream->connection;
+    message_frame(stream, outgoing);
+    stream->in_batch++;
     batch_seal(connection);
     outgoing->iov_first = connection->iov_end;
     for (int i = 0; i < outgoing->npieces && outgoing->way == MUX_BYTES; i++) {
@@ -470,7 +478,7 @@ void mux_outgoing_free(struct mux_outgoing *outgoing) {
     if (outgoing->reserved) {
         mux->reserved_bytes -= outgoing->header.length;
         outgoing->stream->reserved--;
-        mux_pool_put(&mux->pool, outgoing->slot, outgoing->header.length);
+        bytes = SLOT_AT + outgoing->header.length;
     }
     if (outgoing->rest)
         mux_pool_put(&mux->pool, outgoing->rest, outgoing->rest_bytes);
@@ -478,13 +486,10 @@ void mux_outgoing_free(struct mux_outgoing *outgoing) {
 }
 
 /* The pipe took all of it. */
-static void outgoing_sent(struct mux_connection *connection, struct mux_outgoing *outgoing) {
-    struct mux *mux = connection->mux;
+static void outgoing_sent(struct mux *mux, struct mux_outgoing *outgoing) {
     struct transport_stream *stream = outgoing->stream;
     struct transport_ticket *ticket = outgoing->ticket;
     bool reserved = outgoing->reserved;
-    TAILQ_REMOVE(&connection->batch, outgoing, link);
-    stream->in_batch--;
     mux->base.counters.messages_sent++;
     mux->base.counters.bytes_sent += outgoing->header.length;
     mux->events++;
@@ -511,8 +516,12 @@ static void batch_advance(struct mux_connection *connection, size_t bytes) {
         bytes -= iov->iov_len;
         connection->iov_next++;
     }
-    while ((outgoing = TAILQ_FIRST(&connection->batch)) && outgoing->end <= connection->batch_sent)
-        outgoing_sent(connection, outgoing);
+    while ((outgoing = TAILQ_FIRST(&connection->batch)) &&
+           outgoing->end <= connection->batch_sent) {
+        TAILQ_REMOVE(&connection->batch, outgoing, link);
+        outgoing->stream->in_batch--;
+        outgoing_sent(connection->mux, outgoing);
+    }
 }
 
 void mux_flush(struct mux_connection *connection) {
@@ -602,9 +611,9 @@ void mux_batch_drop(struct mux_connection *connection) {
 /* -- the contract's functions -------------------------------------------------------------- */
 
 static struct mux_outgoing *outgoing_new(struct transport_stream *stream,
-                                         const struct transport_header *header, int npieces) {
+                                         const struct transport_header *header, int npieces,
+                                         size_t bytes) {
     struct mux *mux = stream->connection->mux;
-    size_t bytes = sizeof(struct mux_outgoing) + (size_t)npieces * sizeof(struct transport_piece);
     struct mux_outgoing *outgoing = mux_pool_get(&mux->pool, bytes);
     if (!outgoing)
         return NULL;
@@ -660,7 +669,8 @@ static bool pipe_has_room(struct mux_connection *connection, uint64_t length) {
     const struct mux_pipe *pipe = connection->mux->pipe;
     if (!pipe->room || length > MUX_ROOM_MOST)
         return true;
-    mux_flush(connection);
+    if (mux_has_output(connection))
+        mux_flush(connection);
     if (mux_has_output(connection) || connection->flushing) {
         connection->wants_room = true; /* when that has gone */
         return false;
@@ -697,17 +707,11 @@ enum transport_result mux_reserve(struct transport *transport, struct transport_
         pool_wait(stream, true);
         return TRANSPORT_AGAIN;
     }
-    struct mux_outgoing *outgoing = outgoing_new(stream, header, 1);
-    char *memory = mux_pool_get(&mux->pool, header->length);
-    if (!outgoing || !memory) {
-        if (outgoing)
-            mux_outgoing_free(outgoing);
-        if (memory)
-            mux_pool_put(&mux->pool, memory, header->length);
+    struct mux_outgoing *outgoing = outgoing_new(stream, header, 1, SLOT_AT + header->length);
+    if (!outgoing)
         return TRANSPORT_FAILED;
-    }
+    char *memory = (char *)outgoing + SLOT_AT;
     outgoing->reserved = true;
-    outgoing->slot = memory;
     outgoing->pieces[0] = (struct transport_piece){memory, header->length};
     outgoing->permitted = permitted;
     outgoing->charged = !permitted;
@@ -721,12 +725,35 @@ enum transport_result mux_reserve(struct transport *transport, struct transport_
     return TRANSPORT_OK;
 }
 
+/* Sends a short message that nothing is before by the pipe's own memory, without a batch. */
+static bool commit_at_once(struct mux_connection *connection, struct mux_outgoing *outgoing) {
+    struct transport_stream *stream = outgoing->stream;
+    const struct mux_pipe *pipe = connection->mux->pipe;
+    size_t length = outgoing->header.length;
+    if (!pipe->begin || connection->flushing || TAILQ_FIRST(&stream->queue) != outgoing ||
+        !connection->open || connection->is_broken || mux_has_output(connection))
+        return false;
+    char *to = pipe->begin(connection, FRAME_PACKED_MOST + length);
+    if (!to)
+        return false;
+    message_frame(stream, outgoing);
+    size_t bytes = frame_pack(&connection->last_out, &connection->head, (uint8_t *)to);
+    memcpy(to + bytes, outgoing->pieces[0].data, length);
+    bytes += length;
+    connection->mux->base.counters.wire_bytes_sent += bytes;
+    pipe->end(connection, bytes);
+    outgoing_sent(connection->mux, outgoing);
+    return true;
+}
+
 void mux_commit(struct transport *transport, struct transport_stream *stream,
                 struct transport_slot *slot) {
     struct mux_outgoing *outgoing = slot->handle;
     (void)transport;
     struct mux *mux = stream->connection->mux;
     outgoing->ready = true;
+    if (commit_at_once(stream->connection, outgoing))
+        return;
     mux_stream_update(stream);
     if (!mux->in_progress || mux->pipe->room) /* before anything else takes the room */
         mux_flush(stream->connection);
@@ -741,7 +768,8 @@ enum transport_result mux_post_send(struct transport *transport, struct transpor
         return TRANSPORT_FAILED;
     if (npieces > MUX_MAX_PIECES || header->length > MUX_MAX_MESSAGE)
         return TRANSPORT_UNSUPPORTED;
-    struct mux_outgoing *outgoing = outgoing_new(stream, header, npieces);
+    struct mux_outgoing *outgoing = outgoing_new(
+        stream, header, npieces, sizeof *outgoing + (size_t)npieces * sizeof outgoing->pieces[0]);
     if (!outgoing)
         return TRANSPORT_FAILED;
     if (npieces > 0)

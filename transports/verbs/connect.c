@@ -70,6 +70,11 @@ static void address_text(const uint8_t ip[16], uint16_t port, char text[NET_ADDR
     net_address_text(&address, text);
 }
 
+/* Whether a ring may have so many. */
+static bool is_slots(uint32_t slots) {
+    return slots >= VERBS_MIN_SLOTS && (slots & (slots - 1)) == 0;
+}
+
 /* -- pairs --------------------------------------------------------------------------------- */
 
 static struct verbs_pair *pair_new(struct verbs_connection *connection, int role) {
@@ -87,6 +92,8 @@ static struct verbs_pair *pair_new(struct verbs_connection *connection, int role
 
 void verbs_pair_destroy(struct verbs *verbs, struct verbs_pair *pair) {
     struct verbs_connection *connection = pair->connection;
+    if (verbs->recent == pair)
+        verbs->recent = NULL;
     if (pair->number != 0) {
         HASH_DEL(verbs->pairs, pair);
         if (pair->role == 0 && pair->port->srq)
@@ -367,7 +374,7 @@ static bool answered(struct verbs *verbs, struct verbs_pair *pair, const void *d
     if (bytes < sizeof answer)
         goto wrong;
     memcpy(&answer, data, sizeof answer);
-    if (answer.magic != VERBS_MAGIC || answer.slots < VERBS_MIN_SLOTS ||
+    if (answer.magic != VERBS_MAGIC || !is_slots(answer.slots) ||
         answer.slots > connection->slots || answer.rail >= VERBS_MAX_RAILS ||
         memcmp(answer.token, verbs->token, sizeof answer.token) != 0)
         goto wrong;
@@ -488,7 +495,7 @@ static struct verbs_connection *caller_of(struct verbs *verbs, const struct verb
         differs |= request->token[i] ^ verbs->token[i];
     if (differs || request->rail >= VERBS_MAX_RAILS ||
         !verbs_reaches(&verbs->mux.base, (int)request->rank) ||
-        (request->role == 0 && request->slots < VERBS_MIN_SLOTS))
+        (request->role == 0 && !is_slots(request->slots)))
         return NULL;
     return verbs_connection_of(mux_connection_get(&verbs->mux, (int)request->rank));
 }

@@ -10,6 +10,11 @@ static size_t slots_of(size_t bytes) {
     return (bytes + VERBS_SLOT_BYTES - 1) / VERBS_SLOT_BYTES;
 }
 
+/* Where slots begin after so many; their number is a power of two. */
+static size_t slot_at(const struct verbs_connection *connection, uint64_t slots) {
+    return (size_t)(slots & (connection->slots - 1));
+}
+
 bool verbs_ring_open(struct verbs_connection *connection, struct verbs_port *port) {
     struct verbs *verbs = verbs_home(connection);
     size_t ring = (size_t)verbs->slots * VERBS_SLOT_BYTES;
@@ -45,7 +50,7 @@ void verbs_ring_close(struct verbs_connection *connection) {
 static bool chunk_send(struct verbs_connection *connection, size_t bytes) {
     struct verbs *verbs = verbs_home(connection);
     struct verbs_pair *pair = connection->pair;
-    size_t offset = (size_t)(connection->sent % connection->slots) * VERBS_SLOT_BYTES;
+    size_t offset = slot_at(connection, connection->sent) * VERBS_SLOT_BYTES;
     struct verbs_chunk head = {(uint32_t)bytes, (uint32_t)connection->received};
     memcpy(connection->mirror + offset, &head, sizeof head);
     size_t whole = bytes + sizeof head;
@@ -109,7 +114,7 @@ ssize_t verbs_send(struct mux_connection *mux_connection, struct iovec *iov, int
         uint64_t used = connection->sent - connection->acknowledged;
         if (used + VERBS_SLOTS_KEPT >= connection->slots)
             break;
-        size_t slot = (size_t)(connection->sent % connection->slots);
+        size_t slot = slot_at(connection, connection->sent);
         size_t room = connection->slots - VERBS_SLOTS_KEPT - (size_t)used;
         if (room > connection->slots - slot)
             room = connection->slots - slot;
@@ -128,6 +133,20 @@ ssize_t verbs_send(struct mux_connection *mux_connection, struct iovec *iov, int
         return (ssize_t)done;
     errno = EAGAIN;
     return -1;
+}
+
+char *verbs_begin(struct mux_connection *base, size_t bytes) {
+    struct verbs_connection *connection = verbs_connection_of(base);
+    if (bytes > VERBS_SLOT_BYTES - sizeof(struct verbs_chunk) ||
+        !queue_has_room(connection->pair) ||
+        connection->sent - connection->acknowledged + VERBS_SLOTS_KEPT >= connection->slots)
+        return NULL;
+    return connection->mirror + slot_at(connection, connection->sent) * VERBS_SLOT_BYTES +
+           sizeof(struct verbs_chunk);
+}
+
+void verbs_end(struct mux_connection *base, size_t bytes) {
+    (void)chunk_send(verbs_connection_of(base), bytes); /* else it is broken */
 }
 
 size_t verbs_room(const struct mux_connection *base) {
@@ -161,7 +180,7 @@ bool verbs_ring_last(struct verbs_connection *connection) {
 
 void verbs_chunk_came(struct verbs_connection *connection, uint32_t bytes) {
     struct mux_connection *base = &connection->base;
-    size_t slot = (size_t)(connection->received % connection->slots);
+    size_t slot = slot_at(connection, connection->received);
     const char *data = connection->ring + slot * VERBS_SLOT_BYTES;
     struct verbs_chunk head;
     memcpy(&head, data, sizeof head);

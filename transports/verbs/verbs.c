@@ -61,6 +61,17 @@ static void ring_failed(struct verbs *verbs, struct verbs_pair *pair, enum ibv_w
               silent ? ": its adapter does not answer, or the way to it is cut" : "");
 }
 
+/* NULL: it was destroyed. */
+static struct verbs_pair *pair_of(struct verbs *verbs, uint32_t number) {
+    struct verbs_pair *pair = verbs->recent;
+    if (pair && pair->number == number)
+        return pair;
+    HASH_FIND(hh, verbs->pairs, &number, sizeof number, pair);
+    if (pair)
+        verbs->recent = pair;
+    return pair;
+}
+
 /* A chunk that comes while we close is not looked into, but the credit in it is. */
 static void received(struct verbs *verbs, struct verbs_pair *pair, const struct ibv_wc *wc) {
     struct verbs_connection *connection = pair->connection;
@@ -73,11 +84,9 @@ static void received(struct verbs *verbs, struct verbs_pair *pair, const struct 
 }
 
 static void completed(struct verbs *verbs, const struct ibv_wc *wc) {
-    struct verbs_pair *pair = NULL;
-    uint32_t number = wc->qp_num;
-    HASH_FIND(hh, verbs->pairs, &number, sizeof number, pair);
+    struct verbs_pair *pair = pair_of(verbs, wc->qp_num);
     if (!pair)
-        return; /* of one that was destroyed */
+        return;
     struct verbs_connection *connection = pair->connection;
     if (wc->wr_id & VERBS_RECEIVE_ID) {
         if (wc->status == IBV_WC_SUCCESS)
@@ -113,9 +122,7 @@ static bool port_poll(struct verbs *verbs, struct verbs_port *port) {
     }
     for (int i = 0; i < n; i++) {
         if (!port->srq && (wcs[i].wr_id & VERBS_RECEIVE_ID)) {
-            struct verbs_pair *pair = NULL;
-            uint32_t number = wcs[i].qp_num;
-            HASH_FIND(hh, verbs->pairs, &number, sizeof number, pair);
+            struct verbs_pair *pair = pair_of(verbs, wcs[i].qp_num);
             if (pair && wcs[i].status == IBV_WC_SUCCESS)
                 (void)verbs_post_receives(verbs, port, pair, 1);
         }
@@ -412,6 +419,8 @@ static const struct mux_pipe verbs_pipe = {
     .init = verbs_connection_init,
     .send = verbs_send,
     .room = verbs_room,
+    .begin = verbs_begin,
+    .end = verbs_end,
     .receive = verbs_receive,
     .poll = verbs_poll,
     .due = verbs_due,

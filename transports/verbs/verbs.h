@@ -200,6 +200,7 @@ struct verbs {
     uint16_t port;
     uint8_t token[VERBS_TOKEN_BYTES];
     struct verbs_pair *pairs;     /* uthash, by number */
+    struct verbs_pair *recent;    /* found last */
     bool polling, closing, waits; /* waits: some messages may be written, in the next turn */
     unsigned calling;             /* attempts on their way: look at the CM often */
     pthread_mutex_t regions_lock;
@@ -254,6 +255,9 @@ void verbs_established(struct verbs_pair *pair);
 bool verbs_ring_open(struct verbs_connection *connection, struct verbs_port *port);
 void verbs_ring_close(struct verbs_connection *connection);
 ssize_t verbs_send(struct mux_connection *connection, struct iovec *iov, int count);
+/* A chunk of one slot, made in the mirror. */
+char *verbs_begin(struct mux_connection *connection, size_t bytes);
+void verbs_end(struct mux_connection *connection, size_t bytes);
 size_t verbs_room(const struct mux_connection *connection);
 /* A chunk has come; `bytes` with its head as the adapter says, 0: it does not. */
 void verbs_chunk_came(struct verbs_connection *connection, uint32_t bytes);
