@@ -24,6 +24,9 @@
 #define TINY 1e-9
 #define MAX_PIVOTS 20000
 #define MAX_WORK 1e9 /* rows squared times pivots: a second or so */
+/* States looked at in exact searches: some seconds, that links of machines that exist do not take.
+ * What was found until then counts, and the bound that the last prices prove. */
+#define MAX_STATES 3e9
 
 struct simplex {
     const struct packing *problem;
@@ -41,6 +44,7 @@ struct simplex {
     int *columns; /* cycles, n vertices each */
     int column_count, column_room;
     const struct packed *pool; /* cycles to choose from, NULL: all */
+    double states;             /* looked at in exact searches */
 };
 
 bool packing_describe(struct packing *problem, int n, const int *capacity, bool open) {
@@ -223,6 +227,7 @@ static int cheapest_cycles(struct simplex *simplex) {
         bool usable = row == PACKING_FREE || (row >= 0 && simplex->problem->capacity[row] > TINY);
         simplex->weights[i] = !usable ? HAMILTON_NONE : row < 0 ? 0 : fmax(simplex->price[row], 0);
     }
+    simplex->states += ldexp((double)(simplex->n - 1) * (simplex->n - 1), simplex->n - 1);
     return hamilton_best(&simplex->search, simplex->weights, simplex->most, simplex->found,
                          simplex->costs);
 }
@@ -232,7 +237,8 @@ static int cheapest_cycles(struct simplex *simplex) {
 static bool optimize(struct simplex *simplex, double *cheapest) {
     double work = (double)simplex->rows * simplex->rows;
     *cheapest = 0;
-    for (int pivots = 0; pivots < MAX_PIVOTS && pivots * work < MAX_WORK;) {
+    for (int pivots = 0;
+         pivots < MAX_PIVOTS && pivots * work < MAX_WORK && simplex->states < MAX_STATES;) {
         int slack = -1;
         find_prices(simplex);
         for (int i = 0; i < simplex->rows && slack < 0; i++)
@@ -314,6 +320,7 @@ bool packing_solve(const struct packing *problem, const struct packed *pool,
     if (!simplex_init(&simplex, problem, pool))
         return false;
     bool solved = optimize(&simplex, &cheapest) && collect(&simplex, cheapest, result);
+    result->states = solved ? simplex.states : 0;
     simplex_free(&simplex);
     return solved;
 }
@@ -414,7 +421,8 @@ bool packing_whole(const struct packing *problem, int wanted, struct packed *res
     for (int i = 0; i < problem->rows; i++)
         left.capacity[i] = floor(problem->capacity[i] + 1e-6);
     bool open = level_open(&left, &levels[0], wanted);
-    while (open && solves < MAX_SOLVES) {
+    double states = levels[0].solution.states;
+    while (open && solves < MAX_SOLVES && states < MAX_STATES) {
         struct level *level = &levels[depth];
         got -= level->taken >= 0 ? level->times : 0;
         if (!level_take(&left, level, wanted - got)) {
@@ -431,7 +439,9 @@ bool packing_whole(const struct packing *problem, int wanted, struct packed *res
             break;
         }
         solves++;
-        if (level_open(&left, &levels[depth + 1], wanted - got))
+        bool deeper = level_open(&left, &levels[depth + 1], wanted - got);
+        states += levels[depth + 1].solution.states;
+        if (deeper)
             depth++;
         else
             level_close(&levels[depth + 1]);

@@ -19,8 +19,9 @@ struct packed {
     int n, count;
     int *cycles;
     double *shares;
-    double score; /* sum of shares: fits the capacities */
-    double bound; /* proven: no set of cycles scores more */
+    double score;  /* sum of shares: fits the capacities */
+    double bound;  /* proven: no set of cycles scores more */
+    double states; /* looked at to find them */
 };
 
 /* An arc with a row of its own from i to j where capacity[n * i + j] is above 0. `open`: with one

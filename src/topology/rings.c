@@ -351,6 +351,9 @@ static bool find_short_ring(const struct topo *topo, struct topo_rings *rings, c
     return true;
 }
 
+/* Numbers of paths that are tried, from the bound down. */
+#define MAX_TRIES 8
+
 /* Simultaneous paths through all GPUs of an island, each with a link to itself on each hop. */
 static int count_paths(const struct topo *topo, const struct topo_island *island) {
     struct packing problem;
@@ -360,9 +363,13 @@ static int count_paths(const struct topo *topo, const struct topo_island *island
         return -1;
     if (topo_pack_paths(topo, island->gpus, island->count, &problem) &&
         packing_solve(&problem, NULL, &shared)) {
-        for (paths = (int)floor(shared.bound + EPSILON); paths > 0; paths--)
+        int most = (int)floor(shared.bound + EPSILON), sure = 0;
+        for (int c = 0; c < shared.count; c++)
+            sure += (int)floor(shared.shares[c] + EPSILON);
+        for (paths = most; paths > sure && paths > most - MAX_TRIES; paths--)
             if (packing_whole(&problem, paths, &whole))
                 break;
+        paths = whole.count > 0 ? paths : sure;
     }
     packing_free(&shared);
     packing_free(&whole);

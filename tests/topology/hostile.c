@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* Reads the text, which must be in order. */
 static rota_topo *read_all(const char *text) {
@@ -155,4 +156,41 @@ Test(topology_hostile, endless_sets, .timeout = 60) {
 #undef SETS
 #undef NODES
     cr_assert_eq(write_as(text, ROTA_TOPO_HWLOC_XML), ROTA_OK);
+}
+
+/* Links so wide and uneven that no whole rings reach the bound: the search gives up in time. */
+Test(topology_hostile, uneven_links_of_15_gpus, .timeout = 100) {
+    int width[15][15] = {{0}};
+    unsigned state = 1;
+    for (int i = 0; i < 15; i++)
+        for (int j = 0; j < i; j++) {
+            state = state * 1103515245 + 12345;
+            width[i][j] = width[j][i] = state / 65536 % 10 < 7 ? 1 + (int)(state / 256 % 500) : 0;
+        }
+    char *text = NULL;
+    size_t length = 0;
+    FILE *out = open_memstream(&text, &length);
+    fputs("<system version=\"1\"><cpu numaid=\"0\">", out);
+    for (int i = 0; i < 15; i++) {
+        fprintf(out, "<pci busid=\"0000:%02x:00.0\" class=\"0x030200\"><gpu dev=\"%d\">", i, i);
+        for (int j = 0; j < 15; j++)
+            if (width[i][j] > 0)
+                fprintf(out, "<nvlink target=\"0000:%02x:00.0\" count=\"%d\"/>", j, width[i][j]);
+        fputs("</gpu></pci>", out);
+    }
+    fputs("</cpu></system>", out);
+    fclose(out);
+    rota_topo *topo = read_all(text);
+    rota_topo_result rings = ROTA_TOPO_RESULT_INIT;
+    clock_t began = clock();
+    cr_assert_eq(rota_topo_find_rings(topo, &rings), ROTA_OK);
+    cr_assert_str_eq(rings.kind, "direct");
+    cr_assert_geq(rings.score, 0.99 * rings.bound);
+#if !defined(__SANITIZE_ADDRESS__)
+    cr_assert_lt((double)(clock() - began) / CLOCKS_PER_SEC, 12);
+#else
+    (void)began;
+#endif
+    rota_topo_free(topo);
+    free(text);
 }
