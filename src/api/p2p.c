@@ -41,6 +41,8 @@ rota_status rota_send(const void *send, size_t count, rota_dtype dtype, int dest
                              .dtype = dtype,
                              .root = dest,
                              .tag = tag};
+    if (p2p_run_again(comm, &args, call))
+        return ROTA_OK;
     comm_enter(comm);
     rota_status status = check(comm, &args, send, call);
     status = check_run(comm, &args, call, status);
@@ -59,6 +61,8 @@ rota_status rota_recv(void *recv, size_t count, rota_dtype dtype, int source, in
                              .root = source,
                              .tag = tag,
                              .info = info};
+    if (p2p_run_again(comm, &args, call))
+        return ROTA_OK;
     comm_enter(comm);
     rota_status status = check(comm, &args, recv, call);
     status = check_run(comm, &args, call, status);
@@ -75,6 +79,8 @@ rota_status rota_request_test(rota_request *request, bool *done) {
 }
 
 rota_status rota_request_wait(rota_request *request, int64_t timeout_ms) {
+    if (request != NULL && timeout_ms >= 0 && request_is_done(request))
+        return request_outcome(request);
     CHECK_KEEP_ERRNO;
     if (request == NULL)
         return error_raise(ROTA_ERR_ARGUMENT, "request is NULL");

@@ -242,6 +242,11 @@ rota_status request_outcome(const rota_request *request);
 int request_wait_any(rota_request *const *requests, int count, int64_t deadline_ns);
 /* Whether its record may be read: it has ended, or its call-back runs in this thread. */
 bool request_has_record(const rota_request *request);
+/* Whether it is seen to have ended without a look at anything else. */
+static inline bool request_is_done(const rota_request *request) {
+    /* Partner: whoever ends it, after its outcome is set. */
+    return request->join == NULL && atomic_load_explicit(&request->done, memory_order_acquire);
+}
 /* Whether it is that of a process which forked this one. */
 bool request_forked(const rota_request *request);
 /* See rota_request_cancel. Outside the domain. */

@@ -6,16 +6,11 @@
 #include "engine/p2p.h"
 
 #include "base/error.h"
-#include "engine/comm.h"
 #include "engine/failure.h"
+#include "engine/p2p_state.h"
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
-/* From here on posting user memory beats a copy through the transport's own. */
-#define P2P_POST_BYTES 8192
-/* An adapter's answer takes longer than one by shared memory, and asking for it as little. */
-#define P2P_FAR_TURNS 16
 /* Receives of a lane that are announced at a time. */
 #define P2P_AHEAD 8
 /* From these sizes on a message that was copied into the transport's memory is taken out of it by
@@ -25,35 +20,6 @@
 #define P2P_STREAM_BYTES ((size_t)8 * 1024 * 1024)
 /* What is copied into a slot before the receiver is told of it. */
 #define P2P_PART_BYTES 16384
-/* Polls of a receive that does not wait: one looks, one after progress. */
-#define P2P_LOOKS 2
-
-TAILQ_HEAD(request_list, rota_request);
-
-struct p2p_name {
-    int peer; /* rank in the communicator */
-    int tag;
-};
-_Static_assert(sizeof(struct p2p_name) == 8, "hashed as bytes: no padding");
-
-struct p2p_lane {
-    struct p2p_name name;
-    rota_comm *comm;
-    struct link link;
-    struct request_list sends, recvs; /* the heads run */
-    uint64_t sent, received;          /* number of the next message */
-    int announced;                    /* first slices that are, by receives that were taken back */
-    bool receiving, again;            /* see pump_recvs */
-    UT_hash_handle hh;
-};
-
-struct p2p_table {
-    rota_comm *comm;
-    struct p2p_lane *lanes;
-    struct p2p_lane *recent[2];    /* used last by small sends, by small receives */
-    struct request_list unmatched; /* receives from any source, and those behind them */
-    uint64_t first;                /* number of the first message of a lane */
-};
 
 static void lane_attached(struct link *link);
 static void lane_arrived(struct link *link);
@@ -422,13 +388,6 @@ static bool recv_peeked(struct p2p_lane *lane, rota_request *request) {
     return atomic_load_explicit(&lane->comm->status, memory_order_relaxed) == ROTA_OK;
 }
 
-/* Whether a receive that was taken back has left its announcement to this one. */
-static bool takes_announced(struct p2p_lane *lane) {
-    bool left = lane->announced > 0;
-    lane->announced -= left;
-    return left;
-}
-
 /* Announces the head's slices: the first alone, then up to a window. Those that receives behind it
  * have announced come first, whoever they were meant for. */
 static void recv_announce_more(struct p2p_lane *lane, rota_request *request) {
@@ -440,7 +399,7 @@ static void recv_announce_more(struct p2p_lane *lane, rota_request *request) {
     if (!p2p->begun) {
         if (!p2p->first_announced) {
             p2p->first_announced = true;
-            if (takes_announced(lane))
+            if (lane_takes_announced(lane))
                 return;
             size_t room = p2p->bytes < slice ? p2p->bytes : slice;
             bool posts = room == slice || room < P2P_POST_BYTES || transport->ops->places != NULL;
@@ -492,7 +451,7 @@ static void recv_announce_ahead(struct p2p_lane *lane) {
         least = transport->caps.posts_recv ? request->p2p.bytes : 0;
         if (!request->p2p.first_announced) {
             request->p2p.first_announced = true;
-            if (!takes_announced(lane))
+            if (!lane_takes_announced(lane))
                 recv_announce(lane, request, 0, request->p2p.bytes);
             if (TAILQ_FIRST(&lane->recvs) != head)
                 return; /* it was here already */
@@ -648,98 +607,6 @@ void p2p_go_on(struct p2p_table *table, struct p2p_lane *lane) {
     if (lane != NULL)
         pump_recvs(lane);
     match(table);
-}
-
-/* -- at once ------------------------------------------------------------------------------------
- */
-
-static bool send_at_once(struct p2p_lane *lane, const struct call_args *args, size_t bytes) {
-    struct transport *transport = lane->link.transport;
-    struct transport_header header = {.sequence = lane->sent, .length = bytes, .total = bytes};
-    struct transport_slot slot;
-    if (transport->ops->reserve(transport, lane->link.stream, &header, &slot) != TRANSPORT_OK)
-        return false;
-    reduce_publish(lane->comm->isa, slot.data, args->send, bytes);
-    transport->ops->commit(transport, lane->link.stream, &slot);
-    link_note_sent(&lane->link, bytes);
-    lane->sent++;
-    return true;
-}
-
-/* Takes a message that is there, whole, and no longer than the buffer. */
-static bool take_at_once(struct p2p_lane *lane, const struct call_args *args, size_t bytes) {
-    struct transport *transport = lane->link.transport;
-    struct transport_arrival arrival;
-    if (transport->ops->peek(transport, lane->link.stream, &arrival) != TRANSPORT_OK)
-        return false;
-    size_t length = (size_t)arrival.header.length;
-    if (arrival.header.sequence != lane->received || arrival.header.slice != 0 ||
-        arrival.header.total != length || length > bytes || arrival.pieces[1].length > 0)
-        return false;
-    reduce_copy(lane->comm->isa, args->recv, arrival.pieces[0].data, length);
-    transport->ops->release(transport, lane->link.stream, &arrival);
-    link_note_received(&lane->link, length);
-    lane->received++;
-    if (args->info != NULL) {
-        args->info->source = lane->name.peer;
-        args->info->tag = args->tag;
-        args->info->count = length / rota_dtype_size(args->dtype);
-    }
-    return true;
-}
-
-static bool receive_at_once(struct p2p_lane *lane, const struct call_args *args, size_t bytes,
-                            uint32_t turns) {
-    rota_comm *comm = lane->comm;
-    struct domain *domain = &comm->job->domain;
-    struct transport *transport = lane->link.transport;
-    if (!takes_announced(lane))
-        transport->ops->expect(transport, lane->link.stream, bytes);
-    for (uint32_t turn = 0; turn < turns; turn++) {
-        if (take_at_once(lane, args, bytes))
-            return true;
-        if (atomic_load_explicit(&domain->wanted, memory_order_relaxed) != 0 ||
-            atomic_load_explicit(&comm->status, memory_order_relaxed) != ROTA_OK ||
-            link_failed(&lane->link))
-            return false;
-        job_progress(comm->job);
-    }
-    return false;
-}
-
-/* The lane if it exists: mostly the one of the last call. */
-static struct p2p_lane *lane_find(struct p2p_table *table, const struct call_args *args) {
-    struct p2p_lane **recent = &table->recent[args->kind == ROTA_KIND_RECV], *lane = *recent;
-    if (lane != NULL && lane->name.peer == args->root && lane->name.tag == args->tag)
-        return lane;
-    struct p2p_name name = {.peer = args->root, .tag = args->tag};
-    HASH_FIND(hh, table->lanes, &name, sizeof(name), lane);
-    if (lane != NULL)
-        *recent = lane;
-    return lane;
-}
-
-bool p2p_at_once(rota_comm *comm, const struct call_args *args, bool waits, bool *announced) {
-    struct p2p_table *table = comm->p2p;
-    size_t bytes = args->count * rota_dtype_size(args->dtype);
-    struct p2p_lane *lane = bytes < P2P_POST_BYTES ? lane_find(table, args) : NULL;
-    *announced = false;
-    if (lane == NULL || lane->link.stream == NULL || link_failed(&lane->link))
-        return false;
-    if (!waits && lane->link.transport->caps.gathers)
-        return false; /* a burst of requests goes together */
-    if (args->kind == ROTA_KIND_SEND)
-        return TAILQ_EMPTY(&lane->sends) && send_at_once(lane, args, bytes);
-    if (!waits && !TAILQ_EMPTY(&lane->recvs))
-        job_progress(comm->job); /* which may end those before it */
-    if (!TAILQ_EMPTY(&lane->recvs) || !TAILQ_EMPTY(&table->unmatched) ||
-        atomic_load_explicit(&comm->status, memory_order_relaxed) != ROTA_OK)
-        return false;
-    *announced = true;
-    uint32_t turns = comm->job->domain.spin_turns;
-    if (lane->link.transport->ops->places != NULL)
-        turns *= P2P_FAR_TURNS;
-    return receive_at_once(lane, args, bytes, waits ? turns : P2P_LOOKS);
 }
 
 int p2p_source(const rota_request *request) {

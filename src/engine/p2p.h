@@ -1,5 +1,5 @@
 /* Point to point: one stream per (peer, tag); a message travels as slices, the first of which tells
- * the whole length. All functions are called inside the progress domain. */
+ * the whole length. Functions are called inside the progress domain unless they say otherwise. */
 #ifndef ENGINE_P2P_H
 #define ENGINE_P2P_H
 
@@ -8,6 +8,8 @@
 
 /* Slices of one message under way at a time. */
 #define P2P_WINDOW 4
+/* Messages of p2p_run_again. */
+#define P2P_AGAIN_BYTES 64
 
 struct call_args;
 struct p2p_table;
@@ -44,6 +46,9 @@ void p2p_start(rota_request *request);
  * once, or is there; a caller that `waits` polls for it as its wait would begin. False: the caller
  * makes a request, and tells it *announced, whether the receive's message was announced already. */
 bool p2p_at_once(rota_comm *comm, const struct call_args *args, bool waits, bool *announced);
+/* The same of a call, outside the domain, that is like the last small one but for its buffer and
+ * has no option but a request: nothing of it was checked yet. False: nothing has happened. */
+bool p2p_run_again(rota_comm *comm, const struct call_args *args, const rota_call *call);
 /* Takes a receive back whose message has not begun to come; false where it has. The caller ends it,
  * and then calls p2p_go_on with the table and the request's lane. */
 bool p2p_withdraw(rota_request *request);

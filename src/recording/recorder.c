@@ -488,19 +488,11 @@ uint32_t recorder_algorithm(struct recorder *recorder, const char *name) {
 /* -- lines --------------------------------------------------------------------------------------
  */
 
-struct record_call *record_begin_queued(struct record_page *page, const struct record_entry *entry,
-                                        bool stamped) {
-    if (page == NULL)
-        return NULL;
-    uint64_t calls = atomic_load_explicit(&page->calls, memory_order_relaxed);
-    atomic_store_explicit(&page->calls, calls + 1, memory_order_relaxed);
-    for (uint32_t i = 0; i < RECORD_CALLS; i++) {
+struct record_call *record_free_line(struct record_page *page, uint64_t calls) {
+    for (uint32_t i = 1; i < RECORD_CALLS; i++) {
         struct record_call *line = &page->ring[(calls + i) % RECORD_CALLS];
-        if (atomic_load_explicit(&line->sequence, memory_order_relaxed) == 0 ||
-            atomic_load_explicit(&line->state, memory_order_relaxed) != RECORD_RUNNING) {
-            record_write(line, entry, stamped);
+        if (record_is_free(line))
             return line;
-        }
     }
     return NULL;
 }

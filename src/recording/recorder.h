@@ -150,10 +150,27 @@ static inline void record_end(struct record_call *line, rota_status status) {
     atomic_store_explicit(&line->state, (int)status, memory_order_release);
 }
 
+/* The first of the lines after `calls` whose call has ended; NULL when there is none. */
+struct record_call *record_free_line(struct record_page *page, uint64_t calls);
+static inline bool record_is_free(const struct record_call *line) {
+    return atomic_load_explicit(&line->sequence, memory_order_relaxed) == 0 ||
+           atomic_load_explicit(&line->state, memory_order_relaxed) != RECORD_RUNNING;
+}
 /* For calls of which several run at a time: takes a line whose call has ended, and NULL when there
  * is none. */
-struct record_call *record_begin_queued(struct record_page *page, const struct record_entry *entry,
-                                        bool stamped);
+static inline struct record_call *
+record_begin_queued(struct record_page *page, const struct record_entry *entry, bool stamped) {
+    if (page == NULL)
+        return NULL;
+    uint64_t calls = atomic_load_explicit(&page->calls, memory_order_relaxed);
+    atomic_store_explicit(&page->calls, calls + 1, memory_order_relaxed);
+    struct record_call *line = &page->ring[calls % RECORD_CALLS];
+    if (!record_is_free(line))
+        line = record_free_line(page, calls);
+    if (line != NULL)
+        record_write(line, entry, stamped);
+    return line;
+}
 /* It waits, and in vain for a while already: for which member, -1 when that is not known. The
  * first time is kept as the call's begin unless it has one. NULL is harmless. */
 void record_waiting(struct record_page *page, struct record_call *line, int member);

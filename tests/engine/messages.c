@@ -309,6 +309,50 @@ static void messages_end_at_once(void) {
     all_ways(2, 20000, at_once_body, NULL);
 }
 
+/* Calls that are like the one before, and not: small ones of two tags and changing sizes, blocking
+ * and not, some longer than their buffer and some from any source. Both ranks draw the same. */
+static void alike_body(const struct rank *rank) {
+    enum { MESSAGES = 3000, MOST = 20 };
+    rota_comm *comm = rank->comm;
+    int other = 1 - rank->rank;
+    unsigned seed = 11;
+    for (int m = 0; m < MESSAGES; m++) {
+        bool sends = (rand_r(&seed) & 7) < 4 ? rank->rank == 0 : rank->rank == 1;
+        bool waits = rand_r(&seed) % 2 == 0, any = rand_r(&seed) % 8 == 0;
+        size_t count = rand_r(&seed) % 4 == 0 ? (size_t)rand_r(&seed) % MOST : 2;
+        size_t room = rand_r(&seed) % 16 == 0 && count > 0 ? count - 1 : count;
+        int tag = rand_r(&seed) % 5 == 0;
+        int32_t values[MOST];
+        for (int i = 0; i < MOST; i++)
+            values[i] = sends ? 100 * m + i : -1;
+        if (sends) {
+            if (waits)
+                CHECK_OK(rota_send(values, count, ROTA_INT32, other, tag, comm, NULL));
+            else
+                end(send_later(comm, values, count, other, tag), ROTA_OK);
+            continue;
+        }
+        rota_recv_info info = ROTA_RECV_INFO_INIT;
+        int source = any ? ROTA_ANY_SOURCE : other;
+        rota_status expected = room < count ? ROTA_ERR_TRUNCATED : ROTA_OK;
+        if (waits)
+            CHECK_STATUS(rota_recv(values, room, ROTA_INT32, source, tag, comm, &info, NULL),
+                         expected);
+        else
+            end(recv_later(comm, values, room, source, tag, &info), expected);
+        for (int i = 0; i < MOST; i++)
+            CHECK(values[i] == ((size_t)i < room ? 100 * m + i : -1),
+                  "message %d: element %d is %d", m, i, values[i]);
+        CHECK(expected != ROTA_OK ||
+                  (info.source == other && info.tag == tag && info.count == count),
+              "message %d: from %d, tag %d, count %zu", m, info.source, info.tag, info.count);
+    }
+}
+
+static void calls_alike(void) {
+    all_ways(2, 20000, alike_body, NULL);
+}
+
 /* Many receives stand in a row whose memory peers may write themselves: messages that are longer
  * than their buffers (by several slices), shorter ones, and receives that were given up among them
  * must not shift anything. Two seeds, so that what is announced when differs. */
@@ -553,6 +597,7 @@ int main(int argc, char **argv) {
         {"tags_are_independent", tags_are_independent},
         {"any_source_keeps_order", any_source_keeps_order},
         {"messages_end_at_once", messages_end_at_once},
+        {"calls_alike", calls_alike},
         {"receives_in_a_row", receives_in_a_row},
         {NULL, NULL}};
     return cases_main(cases, argc, argv);

@@ -15,7 +15,7 @@
 #include "transports/transport.h"
 
 #define SHM_MAGIC 0x306d687361746f72ull /* "rotashm0", little endian */
-#define SHM_VERSION 3
+#define SHM_VERSION 4
 #define SHM_LINE 128
 #define SHM_PAGE 4096
 
@@ -34,6 +34,7 @@ _Static_assert(SHM_RELEASE_RING > SHM_SLOTS, "every slot may be given back befor
 
 #define SHM_GROUPS 4096 /* native groups that exist at one time */
 #define SHM_INLINE_BYTES 48
+#define SHM_TINY_BYTES 24
 
 /* First line of an arena: written before the arena is shown to anybody. */
 struct shm_identity {
@@ -74,8 +75,9 @@ _Static_assert(sizeof(struct shm_head) == 4 * SHM_LINE, "four lines");
 enum shm_entry_type {
     SHM_ENTRY_INLINE = 1, /* a message; payload in the entry */
     SHM_ENTRY_SLOT,       /* a message; payload in a slot of the sender's */
-    SHM_ENTRY_REQUEST,    /* header of a message that may not travel yet */
-    SHM_ENTRY_GRANT       /* so many messages of the stream have been announced */
+    SHM_ENTRY_TINY,    /* a message of `put`; its entry is half a line, which is all that moves */
+    SHM_ENTRY_REQUEST, /* header of a message that may not travel yet */
+    SHM_ENTRY_GRANT    /* so many messages of the stream have been announced */
 };
 
 /* One entry of a pair's queue. */
@@ -83,15 +85,25 @@ struct shm_entry {
     /* Number of the entry, from 1: the last word written (release), the first read (acquire). */
     _Atomic uint64_t sequence;
     uint32_t type;
-    uint32_t slot;
+    uint32_t slot; /* TINY: length */
     struct transport_key key;
-    struct transport_header header;
     union {
-        uint8_t data[SHM_INLINE_BYTES];
-        uint64_t count; /* REQUEST: number of the message in its stream; GRANT: announced */
-    } body;
+        struct {
+            struct transport_header header;
+            union {
+                uint8_t data[SHM_INLINE_BYTES];
+                uint64_t count; /* REQUEST: number of the message in its stream; GRANT: announced */
+            } body;
+        };
+        struct {
+            uint64_t sequence; /* of the header */
+            uint8_t data[SHM_TINY_BYTES];
+        } tiny;
+    };
 };
 _Static_assert(sizeof(struct shm_entry) == SHM_LINE, "one line");
+_Static_assert(offsetof(struct shm_entry, tiny) + sizeof(((struct shm_entry *)0)->tiny) == 64,
+               "what a processor moves");
 
 /* How many bytes of the payload stand in a large slot. Raised while the sender copies (release), so
  * that the reader copies at the same time. */

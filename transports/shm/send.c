@@ -299,6 +299,36 @@ enum transport_result shm_reserve(struct transport *transport, struct transport_
     return TRANSPORT_OK;
 }
 
+/* Whether a message may travel that the receiver is not known to have announced. */
+static inline bool entry_room(struct shm_peer *peer, const struct transport_stream *stream) {
+    return stream->sent - stream->known < SHM_WINDOW && inline_room(peer);
+}
+
+enum transport_result shm_put(struct transport *transport, struct transport_stream *stream,
+                              uint64_t sequence, const void *data, size_t length) {
+    struct shm_peer *peer = stream->peer;
+    if (length > SHM_TINY_BYTES || stream->reserved || peer->ready || peer->failed ||
+        (stream->sent >= stream->known && !entry_room(peer, stream)))
+        return TRANSPORT_AGAIN;
+    struct shm_entry *entry = entry_begin(peer);
+    if (!entry)
+        return TRANSPORT_AGAIN;
+    entry->type = SHM_ENTRY_TINY;
+    entry->slot = (uint32_t)length;
+    entry->key = stream->id.key;
+    entry->tiny.sequence = sequence;
+    memcpy(entry->tiny.data, data, length);
+    entry_publish(peer, entry);
+    peer->inline_sent++;
+    stream->sent++;
+    stream->request_sent = stream->request_due = false;
+    transport->counters.messages_sent++;
+    transport->counters.bytes_sent += length;
+    transport->counters.wire_bytes_sent += length;
+    ring(peer);
+    return TRANSPORT_OK;
+}
+
 static void slot_filled(struct shm *shm, const struct shm_outgoing *outgoing, size_t bytes) {
     struct shm_filled *filled = shm_arena_at(&shm->arena, shm->arena.head->identity.filled);
     if (outgoing->slot >= SHM_SMALL_SLOTS) /* Release: partner is the load in arrived_bytes. */

@@ -238,6 +238,8 @@ enum transport_result shm_peek(struct transport *transport, struct transport_str
                                struct transport_arrival *arrival);
 void shm_release(struct transport *transport, struct transport_stream *stream,
                  struct transport_arrival *arrival);
+enum transport_result shm_take(struct transport *transport, struct transport_stream *stream,
+                               uint64_t sequence, void *data, size_t *room);
 bool shm_pending(struct transport *transport, struct transport_stream *stream,
                  struct transport_header *header);
 /* Whether more has come of a message that was shown in part; and tells the owners of those. */
@@ -256,6 +258,8 @@ void shm_publish(struct transport *transport, struct transport_stream *stream,
                  struct transport_slot *slot, size_t bytes);
 void shm_commit(struct transport *transport, struct transport_stream *stream,
                 struct transport_slot *slot);
+enum transport_result shm_put(struct transport *transport, struct transport_stream *stream,
+                              uint64_t sequence, const void *data, size_t length);
 /* Notes that a grant or request of the stream is due, and sends it if there is room. */
 void shm_note(struct shm *shm, struct transport_stream *stream);
 /* Sends what waits for room in the peer's queue; returns the number of entries. */

@@ -297,6 +297,14 @@ bool shm_pending(struct transport *transport, struct transport_stream *stream,
 
 /* -- reading the queue ----------------------------------------------------------------------- */
 
+/* Tells the sender how much of the queue was read. */
+static void tell_read(const struct shm_peer *peer) {
+    /* Release: the loads of the entries come before the sender's next stores to them; partner is
+     * the load in entry_begin. */
+    atomic_store_explicit(&peer->out->ack.consumed, peer->read, memory_order_release);
+    ring_for_room(peer);
+}
+
 static void peer_broken(struct shm *shm, struct shm_peer *peer, const char *evidence) {
     peer->failed = true;
     shm->host->peer_failed(shm->host->context, &shm->transport, peer->rank, 0, evidence);
@@ -307,6 +315,8 @@ static bool entry_sane(const struct shm_entry *entry) {
     switch (entry->type) {
     case SHM_ENTRY_INLINE:
         return entry->header.length <= SHM_INLINE_BYTES;
+    case SHM_ENTRY_TINY:
+        return entry->slot <= SHM_TINY_BYTES;
     case SHM_ENTRY_SLOT:
         return entry->slot < SHM_SLOTS &&
                entry->header.length <=
@@ -320,6 +330,15 @@ static bool entry_sane(const struct shm_entry *entry) {
     }
 }
 
+static void note_arrived(struct shm *shm, struct transport_stream *stream, size_t length) {
+    stream->arrived++;
+    if (stream->request_known && stream->arrived > stream->request_number)
+        stream->request_known = stream->requested = false;
+    shm->transport.counters.messages_received++;
+    shm->transport.counters.bytes_received += length;
+    shm->transport.counters.wire_bytes_received += length;
+}
+
 static void read_message(struct shm *shm, struct transport_stream *stream,
                          const struct shm_entry *entry) {
     struct shm_message *message = message_take(shm);
@@ -328,18 +347,19 @@ static void read_message(struct shm *shm, struct transport_stream *stream,
         return;
     }
     message->next = NULL;
-    message->header = entry->header;
     message->slot = entry->type == SHM_ENTRY_SLOT ? (int32_t)entry->slot : -1;
-    if (entry->type == SHM_ENTRY_INLINE)
-        memcpy(message->data, entry->body.data, sizeof message->data);
+    if (entry->type == SHM_ENTRY_TINY) {
+        message->header = (struct transport_header){
+            .sequence = entry->tiny.sequence, .length = entry->slot, .total = entry->slot};
+        memcpy(message->data, entry->tiny.data, sizeof entry->tiny.data);
+    } else {
+        message->header = entry->header;
+        if (entry->type == SHM_ENTRY_INLINE)
+            memcpy(message->data, entry->body.data, sizeof message->data);
+    }
     *stream->tail = message;
     stream->tail = &message->next;
-    stream->arrived++;
-    if (stream->request_known && stream->arrived > stream->request_number)
-        stream->request_known = stream->requested = false;
-    shm->transport.counters.messages_received++;
-    shm->transport.counters.bytes_received += entry->header.length;
-    shm->transport.counters.wire_bytes_received += entry->header.length;
+    note_arrived(shm, stream, (size_t)message->header.length);
     if (stream->open)
         shm->host->arrived(stream->owner);
 }
@@ -357,7 +377,8 @@ static void read_request(struct shm *shm, struct transport_stream *stream,
 }
 
 static void read_entry(struct shm *shm, struct shm_peer *peer, const struct shm_entry *entry) {
-    bool message = entry->type == SHM_ENTRY_INLINE || entry->type == SHM_ENTRY_SLOT;
+    bool message = entry->type == SHM_ENTRY_INLINE || entry->type == SHM_ENTRY_SLOT ||
+                   entry->type == SHM_ENTRY_TINY;
     struct transport_stream *stream = peer->last;
     if (!stream || memcmp(&stream->id.key, &entry->key, sizeof entry->key) != 0) {
         stream = stream_find(shm, peer->rank, &entry->key);
@@ -406,11 +427,49 @@ int shm_peer_read(struct shm *shm, struct shm_peer *peer, int budget) {
         n++;
         read_entry(shm, peer, entry);
     }
-    if (n > 0) {
-        /* Release: the loads of the entries come before the sender's next stores to them; partner
-         * is the load in entry_begin. */
-        atomic_store_explicit(&peer->out->ack.consumed, peer->read, memory_order_release);
-        ring_for_room(peer);
-    }
+    if (n > 0)
+        tell_read(peer);
     return n;
+}
+
+/* -- tiny messages in one step ----------------------------------------------------------------- */
+
+/* The oldest message, which progress has read, if it is one of put. */
+static enum transport_result take_read(struct transport *transport, struct transport_stream *stream,
+                                       uint64_t sequence, void *data, size_t *room) {
+    struct shm_message *message = stream->head;
+    const struct transport_header *header = &message->header;
+    if (message->slot >= 0 || header->sequence != sequence || header->slice != 0 ||
+        header->total != header->length || header->length > *room)
+        return TRANSPORT_AGAIN;
+    *room = (size_t)header->length;
+    memcpy(data, message->data, *room);
+    shm_expect(transport, stream, *room);
+    shm_release(transport, stream, &(struct transport_arrival){0});
+    return TRANSPORT_OK;
+}
+
+enum transport_result shm_take(struct transport *transport, struct transport_stream *stream,
+                               uint64_t sequence, void *data, size_t *room) {
+    struct shm *shm = shm_of(transport);
+    struct shm_peer *peer = stream->peer;
+    if (stream->head)
+        return take_read(transport, stream, sequence, data, room);
+    if (!shm_peer_has_entry(peer))
+        return TRANSPORT_AGAIN;
+    const struct shm_entry *entry = &peer->in->fifo[peer->read % SHM_FIFO_ENTRIES];
+    size_t length = __atomic_load_n(&entry->slot, __ATOMIC_RELAXED); /* once: it is the peer's */
+    if (entry->type != SHM_ENTRY_TINY || entry->tiny.sequence != sequence ||
+        length > SHM_TINY_BYTES || length > *room ||
+        memcmp(&entry->key, &stream->id.key, sizeof entry->key) != 0)
+        return TRANSPORT_AGAIN;
+    memcpy(data, entry->tiny.data, length);
+    *room = length;
+    peer->read++;
+    peer->last = stream;
+    note_arrived(shm, stream, length);
+    shm_expect(transport, stream, length);
+    message_release(shm, peer, -1);
+    tell_read(peer);
+    return TRANSPORT_OK;
 }

@@ -430,6 +430,97 @@ Test(shm_streams, half_a_message_of_a_dead_peer_is_none) {
     }
 }
 
+/* Puts one tiny message; its bytes are those of get. */
+static enum transport_result put_tiny(struct pair *p, struct transport_stream *a, uint64_t number,
+                                      size_t length) {
+    uint8_t data[64];
+    for (size_t i = 0; i < length; i++)
+        data[i] = pattern(number, i);
+    return ops->put(p->a, a, number, data, length);
+}
+
+/* Takes one; false when there is none. */
+static bool take_tiny(struct pair *p, struct transport_stream *b, uint64_t number, size_t length) {
+    uint8_t data[64];
+    size_t room = sizeof data;
+    if (ops->take(p->b, b, number, data, &room) != TRANSPORT_OK)
+        return false;
+    cr_assert_eq(room, length);
+    for (size_t i = 0; i < length; i++)
+        cr_assert_eq(data[i], pattern(number, i));
+    return true;
+}
+
+Test(shm_streams, tiny_messages_in_one_step) {
+    struct pair p;
+    pair_open(&p);
+    struct cluster_owner oa = {0}, ob = {0};
+    struct transport_stream *a = stream(p.a, 1, 0, &oa), *b = stream(p.b, 0, 0, &ob);
+    uint64_t number = 0;
+    for (int round = 0; round < 200; round++) {
+        for (size_t length = 0; length <= SHM_TINY_BYTES; length += 4, number += 3) {
+            ops->progress(p.a, 100); /* grants */
+            /* From the queue itself; after progress has read it; between others. */
+            cr_assert_eq(put_tiny(&p, a, number, length), TRANSPORT_OK);
+            cr_assert(take_tiny(&p, b, number, length));
+            cr_assert_eq(put_tiny(&p, a, number + 1, length), TRANSPORT_OK);
+            cr_assert_gt(ops->progress(p.b, 100), 0);
+            cr_assert(take_tiny(&p, b, number + 1, length));
+            cr_assert_eq(put_tiny(&p, a, number + 2, length), TRANSPORT_OK);
+            cr_assert_eq(put(p.a, a, number + 3, 100), TRANSPORT_OK);
+            cr_assert(take_tiny(&p, b, number + 2, length));
+            cr_assert_not(take_tiny(&p, b, number + 3, 100), "it is no tiny one");
+            cr_assert_gt(ops->progress(p.b, 100), 0);
+            cr_assert_not(take_tiny(&p, b, number + 3, 100), "it lies in a slot");
+            ops->expect(p.b, b, 100);
+            cr_assert(get(p.b, b, number + 3, 100));
+            number++;
+        }
+    }
+    cr_assert_eq(p.a->counters.messages_sent, number);
+    cr_assert_eq(p.b->counters.messages_received, number);
+    cr_assert_eq(p.a->counters.bytes_sent, p.b->counters.bytes_received);
+    cluster_close(&p.cluster);
+}
+
+Test(shm_streams, tiny_messages_are_refused_in_one_step) {
+    struct pair p;
+    pair_open(&p);
+    struct cluster_owner oa = {0}, ob = {0}, oc = {0};
+    struct transport_stream *a = stream(p.a, 1, 0, &oa), *b = stream(p.b, 0, 0, &ob);
+    struct transport_stream *c = stream(p.a, 1, 1, &oc);
+    cr_assert_eq(put_tiny(&p, a, 1, SHM_TINY_BYTES + 1), TRANSPORT_AGAIN, "longer");
+    cr_assert_not(take_tiny(&p, b, 1, 8), "nothing has come");
+    cr_assert_eq(put_tiny(&p, c, 7, 8), TRANSPORT_OK);
+    cr_assert_eq(put_tiny(&p, a, 1, 8), TRANSPORT_OK);
+    cr_assert_not(take_tiny(&p, b, 1, 8), "another stream's comes first");
+    cr_assert_gt(ops->progress(p.b, 100), 0);
+    uint64_t value;
+    size_t room = 7;
+    cr_assert_eq(ops->take(p.b, b, 1, &value, &room), TRANSPORT_AGAIN, "no room");
+    cr_assert_not(take_tiny(&p, b, 2, 8), "another message");
+    cr_assert(take_tiny(&p, b, 1, 8));
+    /* One by one: the sender learns what was taken. */
+    for (uint64_t number = 2; number < 1000; number++) {
+        cr_assert_eq(put_tiny(&p, a, number, 8), TRANSPORT_OK);
+        cr_assert(take_tiny(&p, b, number, 8));
+        ops->progress(p.a, 100); /* grants */
+    }
+    /* Nobody takes: so many and no more, and those that come later wait for permission. */
+    uint64_t sent = 1000;
+    while (sent < 2000 && put_tiny(&p, a, sent, 8) == TRANSPORT_OK)
+        sent++;
+    cr_assert_leq(sent - 1000, 2 * SHM_WINDOW);
+    cr_assert_eq(put(p.a, a, sent, 8), TRANSPORT_AGAIN);
+    for (uint64_t number = 1000; number < sent; number++)
+        cr_assert(take_tiny(&p, b, number, 8));
+    ops->progress(p.a, 100);
+    cr_assert_eq(oa.writable, 1);
+    cr_assert_eq(put_tiny(&p, a, sent, 8), TRANSPORT_OK);
+    cr_assert(take_tiny(&p, b, sent, 8) || ops->progress(p.b, 100) > 0);
+    cluster_close(&p.cluster);
+}
+
 Test(shm_streams, C34_counters_near_their_ends) {
     const char *starts[] = {"2147483645", "4294967293", "9223372036854775805"};
     for (int i = 0; i < 3; i++) {
@@ -445,15 +536,17 @@ Test(shm_streams, C34_counters_near_their_ends) {
     unsetenv("ROTA_TEST_SEQUENCE_START");
 }
 
-Test(shm_streams, garbage_is_evidence_not_a_message) {
+static void garbage_is_evidence(uint32_t type, uint32_t slot) {
     struct pair p;
     pair_open(&p);
     struct cluster_owner ob = {0};
     struct transport_stream *b = stream(p.b, 0, 0, &ob);
     struct shm_pair *out = ((struct shm *)p.a)->peers[1]->out;
-    out->fifo[0].type = SHM_ENTRY_SLOT;
-    out->fifo[0].slot = SHM_SLOTS;
+    out->fifo[0].type = type;
+    out->fifo[0].slot = slot;
+    out->fifo[0].key = b->id.key;
     atomic_store(&out->fifo[0].sequence, 1);
+    cr_assert_not(take_tiny(&p, b, 0, 0));
     ops->progress(p.b, 100);
     cr_assert_eq(p.cluster.ranks[1].failed, 1);
     cr_assert(strstr(p.cluster.ranks[1].text, "protocol error"));
@@ -462,4 +555,10 @@ Test(shm_streams, garbage_is_evidence_not_a_message) {
     cr_assert_eq(put(p.b, b, 1, 8), TRANSPORT_FAILED);
     cr_assert_eq(ops->progress(p.b, 100), 0);
     cluster_close(&p.cluster);
+}
+
+Test(shm_streams, garbage_is_evidence_not_a_message) {
+    garbage_is_evidence(SHM_ENTRY_SLOT, SHM_SLOTS);
+    garbage_is_evidence(SHM_ENTRY_TINY, SHM_TINY_BYTES + 1);
+    garbage_is_evidence(0, 0);
 }
