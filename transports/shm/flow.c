@@ -290,9 +290,7 @@ static struct native_result take(struct native_group *group, const struct native
             copy_in(group, call, group->peer, index);
     }
     if (group->room == SHM_ROOM_LINE)
-        line_fetch(group->flow->way == EVERYBODY
-                       ? &group->area->line[(group->sequence + 1) & 1]
-                       : &group->area->line[2 + (group->posts + 1) % SHM_POSTS]);
+        line_fetch(&group->area->line[2 + (group->posts + 1) % SHM_POSTS]);
     if (group->flow->reduces && call->bytes > 0)
         combine(group, call, index);
     if (group->room == SHM_ROOM_MOVE) {
@@ -358,10 +356,7 @@ static enum native_outcome begin(struct native_group *group, const struct native
     const struct shm_flow *flow = group->flow = &flows[call->kind];
     group->reader = flow->way == TO_ROOT ? call->root : SHM_ALL;
     if (flow->way == EVERYBODY) {
-        if (form == &form_inline)
-            line_begin(group, call);
-        else
-            long_line_begin(group, call);
+        long_line_begin(group, call);
         group->number = group->sequence;
         group->place = (unsigned)(group->sequence & 1);
         group->gives = group->takes = true;
@@ -415,6 +410,37 @@ static struct native_result turn(struct native_group *group, const struct native
     return result;
 }
 
+/* Where everybody gives and takes so little that it fits into the lines, there is nothing to turn.
+ */
+static struct native_result run_inline(struct native_group *group, const struct native_call *call,
+                                       struct native_wait *wait) {
+    const struct shm_flow *flow = &flows[call->kind];
+    size_t bytes = call->bytes, own = (size_t)group->self * bytes;
+    const uint8_t *kept = (const uint8_t *)call->send + (flow->spread ? own : 0);
+    uint8_t *recv = call->recv;
+    if (!group->running) {
+        line_begin(group, call);
+        copy_small(own_line(group)->payload, call->send, given_bytes(group, flow, bytes));
+        line_publish(group);
+        if (flow->collects && kept != recv + own)
+            copy_small(recv + own, kept, bytes);
+    }
+    struct native_result result = lines_wait(group, call, wait);
+    group->running = result.outcome == NATIVE_PAUSED;
+    if (result.outcome != NATIVE_DONE)
+        return result;
+    line_fetch(&group->area->line[(group->sequence + 1) & 1]);
+    for (int i = 0; i < group->n; i++) {
+        const uint8_t *block = line_of(group, i)->payload + (flow->spread ? own : 0);
+        group->operands[i] = (struct reduce_operand){.data = i == group->self ? kept : block};
+        if (flow->collects && i != group->self)
+            copy_small(recv + (size_t)i * bytes, block, bytes);
+    }
+    if (flow->reduces)
+        reduce_run(call->spec, recv, true, group->operands, (size_t)group->n, call->count);
+    return result;
+}
+
 /* The end: what others read in place is this rank's again when they have read it. */
 static enum native_outcome finish(struct native_group *group, const struct native_call *call,
                                   struct native_wait *wait) {
@@ -435,6 +461,8 @@ static enum native_outcome finish(struct native_group *group, const struct nativ
 
 struct native_result shm_flow_advance(struct native_group *group, const struct native_form *form,
                                       const struct native_call *call, struct native_wait *wait) {
+    if (form == &form_inline && flows[call->kind].way == EVERYBODY)
+        return run_inline(group, call, wait);
     struct native_result result = {.outcome = NATIVE_DONE};
     if (!group->running)
         result.outcome = begin(group, form, call, wait);
