@@ -1,5 +1,6 @@
-/* Small messages that end in their call, without a request: one that can leave at once, or is there.
- * A call like the one before is known by peer, tag and type, and only its buffer is looked at. */
+/* Small messages that end in their call, without a request: one that can leave at once, or is
+ * there. A call like the one before is known by peer, tag and type, and only its buffer is looked
+ * at. */
 #include "engine/call.h"
 #include "engine/p2p_state.h"
 #include "engine/record_calls.h"
