@@ -188,10 +188,14 @@ static int pick(int n, const double *weights, const int *path, int end, int firs
     return found;
 }
 
+/* Vertices looked at in all attempts but the first: a second or two. */
+#define MAX_LOOKS 2e9
+
 /* Arcs both ways are taken as one edge; whether the cycle holds as directed is checked at the end.
  * path[0 ... length-1] is the path, the rest is still to be visited. */
 bool hamilton_any(int n, const double *weights, int most, uint64_t seed, int *cycle) {
-    for (int attempt = 0; attempt < most; attempt++) {
+    double looks = 40.0 * n * n; /* of an attempt, at most */
+    for (int attempt = 0; attempt < most && attempt * looks < MAX_LOOKS; attempt++) {
         int length = 1;
         for (int i = 0; i < n; i++)
             cycle[i] = i;

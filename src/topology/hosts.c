@@ -41,7 +41,10 @@ struct tour {
     struct site *sites;
     int site_count;
     struct network network;
-    struct site **order; /* of the sites in a ring */
+    struct site **order;    /* of the sites in a ring */
+    struct packing problem; /* the last one that was packed, for hosts that are alike */
+    struct packed packed;
+    double states; /* that packings of all hosts have looked at */
 };
 
 static struct path *add_path(struct site *site, double share) {
@@ -166,23 +169,35 @@ static void limit_network(const struct tour *tour, const struct site *site,
     }
 }
 
-static bool find_packed(const struct tour *tour, struct site *site) {
+static bool same_problem(const struct packing *a, const struct packing *b) {
+    size_t arcs = (size_t)a->n * (size_t)a->n;
+    return a->n == b->n && a->rows == b->rows &&
+           memcmp(a->row, b->row, arcs * sizeof(*a->row)) == 0 &&
+           memcmp(a->capacity, b->capacity, (size_t)a->rows * sizeof(*a->capacity)) == 0;
+}
+
+static bool find_packed(struct tour *tour, struct site *site) {
     int n = site->gpu_count, width = n + 1;
     struct packing problem;
-    struct packed packed = {0};
     bool fine = topo_pack_paths(tour->topo, site->gpus, n, &problem);
     if (fine)
         limit_network(tour, site, &problem);
-    fine = fine && packing_solve(&problem, NULL, &packed);
-    site->bound = packed.bound;
-    for (int c = 0; c < packed.count && fine; c++) {
-        struct path *path = add_path(site, packed.shares[c]);
+    bool known = fine && same_problem(&problem, &tour->problem);
+    packing_forget(known ? &problem : &tour->problem);
+    if (!known) {
+        packing_free(&tour->packed);
+        tour->problem = problem;
+        fine = fine && packing_solve(&problem, NULL, &tour->packed);
+        tour->states += tour->packed.states;
+    }
+    const struct packed *packed = &tour->packed;
+    site->bound = packed->bound;
+    for (int c = 0; c < packed->count && fine; c++) {
+        struct path *path = add_path(site, packed->shares[c]);
         fine = path != NULL;
         for (int i = 0; i < n && fine; i++)
-            path->gpus[i] = site->gpus[packed.cycles[c * width + 1 + i] - 1];
+            path->gpus[i] = site->gpus[packed->cycles[c * width + 1 + i] - 1];
     }
-    packing_forget(&problem);
-    packing_free(&packed);
     return fine;
 }
 
@@ -203,12 +218,13 @@ static bool find_short(const struct tour *tour, struct site *site) {
     return true;
 }
 
-static bool find_paths(const struct tour *tour, struct site *site) {
+static bool find_paths(struct tour *tour, struct site *site) {
     const char *kind = topo_ring_kind(tour->topo, site->gpus, site->gpu_count);
     bool fine;
     if (strcmp(kind, "nvswitch") == 0)
         fine = find_switched(tour, site);
-    else if (strcmp(kind, "direct") == 0 && site->gpu_count < HAMILTON_EXACT)
+    else if (strcmp(kind, "direct") == 0 && site->gpu_count < HAMILTON_EXACT &&
+             tour->states < PACKING_STATES)
         fine = find_packed(tour, site);
     else
         fine = find_short(tour, site);
@@ -415,6 +431,8 @@ rota_status topo_find_host_rings(const struct topo *topo, struct topo_rings *rin
     if (fine)
         finish(&tour, rings);
     free_sites(&tour);
+    packing_forget(&tour.problem);
+    packing_free(&tour.packed);
     free(tour.order);
     network_free(&tour.network);
     if (fine)

@@ -24,9 +24,6 @@
 #define TINY 1e-9
 #define MAX_PIVOTS 20000
 #define MAX_WORK 1e9 /* rows squared times pivots: a second or so */
-/* States looked at in exact searches: some seconds, that links of machines that exist do not take.
- * What was found until then counts, and the bound that the last prices prove. */
-#define MAX_STATES 3e9
 
 struct simplex {
     const struct packing *problem;
@@ -238,7 +235,7 @@ static bool optimize(struct simplex *simplex, double *cheapest) {
     double work = (double)simplex->rows * simplex->rows;
     *cheapest = 0;
     for (int pivots = 0;
-         pivots < MAX_PIVOTS && pivots * work < MAX_WORK && simplex->states < MAX_STATES;) {
+         pivots < MAX_PIVOTS && pivots * work < MAX_WORK && simplex->states < PACKING_STATES;) {
         int slack = -1;
         find_prices(simplex);
         for (int i = 0; i < simplex->rows && slack < 0; i++)
@@ -422,7 +419,7 @@ bool packing_whole(const struct packing *problem, int wanted, struct packed *res
         left.capacity[i] = floor(problem->capacity[i] + 1e-6);
     bool open = level_open(&left, &levels[0], wanted);
     double states = levels[0].solution.states;
-    while (open && solves < MAX_SOLVES && states < MAX_STATES) {
+    while (open && solves < MAX_SOLVES && states < PACKING_STATES) {
         struct level *level = &levels[depth];
         got -= level->taken >= 0 ? level->times : 0;
         if (!level_take(&left, level, wanted - got)) {

@@ -4,6 +4,10 @@
 
 #include <stdbool.h>
 
+/* States looked at in exact searches: some seconds, that links of machines that exist do not take.
+ * What was found until then counts, and the bound that the last prices prove. */
+#define PACKING_STATES 3e9
+
 #define PACKING_FREE (-1) /* an arc without limit */
 #define PACKING_NONE (-2) /* no arc */
 

@@ -25,6 +25,8 @@
 
 /* Above this many GPUs the flows take seconds; rings are unrolled into chains then. */
 #define MAX_EXACT 24
+/* Edges of all chains: half a GiB. Above, rings are unrolled from one GPU each. */
+#define MAX_EDGES (1 << 26)
 
 struct batch {
     int root, size, grown; /* vertices reached; edges tried from order[grown ...] */
@@ -258,6 +260,10 @@ static bool find_stars(const struct topo *topo, struct topo_trees *trees) {
     return true;
 }
 
+static bool may_unroll(const struct topo_rings *rings) {
+    return (double)rings->count * rings->gpu_count * rings->gpu_count <= MAX_EDGES;
+}
+
 /* Each ring as a chain from every GPU, or from its first alone. */
 static bool unroll(const struct topo_rings *rings, bool all_roots, struct topo_trees *trees) {
     int n = rings->gpu_count;
@@ -307,6 +313,10 @@ static bool find_direct(const struct topo *topo, const struct topo_rings *rings,
         return false;
     trees->bound = (double)p * (topo->gpu_count - 1) / (double)q;
     bool exact = topo->gpu_count <= MAX_EXACT;
+    if (!exact && !may_unroll(rings)) {
+        trees->score = rings->score;
+        return unroll(rings, false, trees);
+    }
     return (exact ? find_packed(topo, p, q, trees) : unroll(rings, true, trees)) &&
            score_direct(topo, trees);
 }
@@ -333,7 +343,7 @@ rota_status topo_find_trees(const struct topo *topo, const struct topo_rings *ri
         fine = find_direct(topo, rings, trees);
     } else {
         bool hosts = strcmp(rings->kind, "hosts") == 0;
-        fine = unroll(rings, hosts, trees);
+        fine = unroll(rings, hosts && may_unroll(rings), trees);
         trees->score = rings->score;
         trees->bound = hosts ? topo_host_cut_bound(topo) : rings->bound;
         trees->bound_kind = hosts ? "cut" : "hops";

@@ -194,3 +194,41 @@ Test(topology_hostile, uneven_links_of_15_gpus, .timeout = 100) {
     rota_topo_free(topo);
     free(text);
 }
+
+/* Hosts that are alike are searched once. */
+Test(topology_hostile, many_hosts_of_16_gpus, .timeout = 60) {
+    char *text = NULL;
+    size_t length = 0;
+    FILE *out = open_memstream(&text, &length);
+    fputs("<system version=\"1\">", out);
+    for (int gpu = 0; gpu < 64 * 16; gpu++) {
+        if (gpu % 16 == 0)
+            fprintf(out, "<cpu host_hash=\"%d\" numaid=\"0\">", gpu / 16);
+        fprintf(out, "<pci busid=\"0000:%02x:00.0\" class=\"0x030200\"><gpu dev=\"%d\">", gpu % 16,
+                gpu);
+        for (int step = 1; step <= 5; step += 2)
+            fprintf(out, "<nvlink target=\"0000:%02x:00.0\" count=\"%d\"/>", (gpu + step) % 16,
+                    1024 / step);
+        fprintf(out, "</gpu></pci>%s", gpu % 16 == 15 ? "</cpu>" : "");
+    }
+    fputs("</system>", out);
+    fclose(out);
+    rota_topo *topo = read_all(text);
+    rota_topo_result rings = ROTA_TOPO_RESULT_INIT;
+    cr_assert_eq(rota_topo_find_rings(topo, &rings), ROTA_OK);
+    cr_assert_str_eq(rings.kind, "hosts");
+    cr_assert_float_eq(rings.score, rings.bound, 1e-3);
+    rota_topo_free(topo);
+    free(text);
+}
+
+/* A chain from every GPU along every ring would take gigabytes. */
+Test(topology_hostile, trees_of_2048_gpus, .timeout = 60) {
+    rota_topo *topo = read_all("cluster 1\nhosts 256\ngpus 8\nlinks nvswitch 18\nnics 8\n");
+    rota_topo_result rings = ROTA_TOPO_RESULT_INIT, trees = ROTA_TOPO_RESULT_INIT;
+    cr_assert_eq(rota_topo_find_rings(topo, &rings), ROTA_OK);
+    cr_assert_eq(rota_topo_find_trees(topo, &trees), ROTA_OK);
+    cr_assert_eq(trees.count, rings.count);
+    cr_assert_float_eq(trees.score, rings.score, 1e-9);
+    rota_topo_free(topo);
+}
