@@ -126,23 +126,23 @@ const char *frame_check(struct frame *frame) {
 }
 
 size_t frame_pack(struct frame *last, struct frame *frame, uint8_t *packed) {
-    uint64_t words[FRAME_WORDS], before[FRAME_WORDS];
     uint32_t mask = 0;
     size_t bytes = 2;
     frame->version = FRAME_VERSION;
     frame_swap(frame);
-    memcpy(words, frame, sizeof words);
-    memcpy(before, last, sizeof before);
     for (unsigned i = 0; i < FRAME_WORDS; i++) {
-        if (words[i] == before[i])
+        uint64_t word, before;
+        memcpy(&word, (char *)frame + 8 * i, sizeof word);
+        memcpy(&before, (char *)last + 8 * i, sizeof before);
+        if (word == before)
             continue;
         mask |= 1u << i;
-        memcpy(packed + bytes, &words[i], sizeof words[i]);
-        bytes += sizeof words[i];
+        memcpy(packed + bytes, &word, sizeof word);
+        memcpy((char *)last + 8 * i, &word, sizeof word);
+        bytes += sizeof word;
     }
     packed[0] = (uint8_t)mask;
     packed[1] = (uint8_t)(mask >> 8);
-    *last = *frame;
     return bytes;
 }
 

@@ -374,29 +374,32 @@ static void batch_control(struct mux_connection *connection) {
     }
 }
 
-/* Takes the head of a stream's queue off, and fills its frame. */
-static void message_frame(struct transport_stream *stream, struct mux_outgoing *outgoing) {
+/* Fills the frame of the next message of a stream. */
+static void message_frame(struct transport_stream *stream, const struct transport_header *header,
+                          unsigned flags) {
     struct frame *frame = batch_frame(stream->connection, FRAME_DATA);
-    bool by_number = outgoing->permitted || (!outgoing->charged && //
-                                             stream->next_number < stream->granted);
-    if (!by_number) {
-        if (!outgoing->charged)
-            take_credit(stream, outgoing->header.length);
-        frame->flags = FRAME_FLAG_EAGER;
-    }
-    if (outgoing->way == MUX_WRITTEN)
-        frame->flags |= FRAME_FLAG_WRITTEN;
-    TAILQ_REMOVE(&stream->queue, outgoing, link);
-    stream->queued--;
-    frame_put_header(frame, &outgoing->header);
+    frame->flags = (uint16_t)flags;
+    frame_put_header(frame, header);
     frame->message = stream->next_number++;
     report(stream, frame);
+}
+
+/* Takes the head of a stream's queue off; by what right and way it goes. */
+static unsigned take_head(struct transport_stream *stream, struct mux_outgoing *outgoing) {
+    bool by_number =
+        outgoing->permitted || (!outgoing->charged && stream->next_number < stream->granted);
+    if (!by_number && !outgoing->charged)
+        take_credit(stream, outgoing->header.length);
+    TAILQ_REMOVE(&stream->queue, outgoing, link);
+    stream->queued--;
+    return (by_number ? 0 : FRAME_FLAG_EAGER) |
+           (outgoing->way == MUX_WRITTEN ? FRAME_FLAG_WRITTEN : 0);
 }
 
 /* Moves the head of a stream's queue into the batch. */
 static void batch_message(struct transport_stream *stream, struct mux_outgoing *outgoing) {
     struct mux_connection *connection = stream->connection;
-    message_frame(stream, outgoing);
+    message_frame(stream, &outgoing->header, take_head(stream, outgoing));
     stream->in_batch++;
     batch_seal(connection);
     outgoing->iov_first = connection->iov_end;
@@ -725,25 +728,43 @@ enum transport_result mux_reserve(struct transport *transport, struct transport_
     return TRANSPORT_OK;
 }
 
-/* Sends a short message that nothing is before by the pipe's own memory, without a batch. */
-static bool commit_at_once(struct mux_connection *connection, struct mux_outgoing *outgoing) {
-    struct transport_stream *stream = outgoing->stream;
+/* Room for a short message that goes at once; NULL: something is before it, or there is none. */
+static char *at_once(struct mux_connection *connection, size_t length) {
     const struct mux_pipe *pipe = connection->mux->pipe;
-    size_t length = outgoing->header.length;
-    if (!pipe->begin || connection->flushing || TAILQ_FIRST(&stream->queue) != outgoing ||
-        !connection->open || connection->is_broken || mux_has_output(connection))
-        return false;
-    char *to = pipe->begin(connection, FRAME_PACKED_MOST + length);
-    if (!to)
-        return false;
-    message_frame(stream, outgoing);
+    if (!pipe->begin || !connection->open || connection->is_broken || connection->flushing ||
+        mux_has_output(connection))
+        return NULL;
+    return pipe->begin(connection, FRAME_PACKED_MOST + length);
+}
+
+static void send_at_once(struct transport_stream *stream, const struct transport_header *header,
+                         unsigned flags, char *to, const void *data) {
+    struct mux_connection *connection = stream->connection;
+    message_frame(stream, header, flags);
     size_t bytes = frame_pack(&connection->last_out, &connection->head, (uint8_t *)to);
-    memcpy(to + bytes, outgoing->pieces[0].data, length);
-    bytes += length;
+    memcpy(to + bytes, data, header->length);
+    bytes += header->length;
     connection->mux->base.counters.wire_bytes_sent += bytes;
-    pipe->end(connection, bytes);
-    outgoing_sent(connection->mux, outgoing);
-    return true;
+    connection->mux->pipe->end(connection, bytes);
+}
+
+enum transport_result mux_put(struct transport *transport, struct transport_stream *stream,
+                              uint64_t sequence, const void *data, size_t length) {
+    struct mux *mux = mux_of(transport);
+    struct transport_header header = {.sequence = sequence, .length = length, .total = length};
+    bool permitted = stream->next_number < stream->granted;
+    if (!mux_usable(stream->connection) || !TAILQ_EMPTY(&stream->queue) ||
+        (!permitted && !has_credit(stream, length)))
+        return TRANSPORT_AGAIN;
+    char *to = at_once(stream->connection, length);
+    if (!to)
+        return TRANSPORT_AGAIN;
+    if (!permitted)
+        take_credit(stream, length);
+    send_at_once(stream, &header, permitted ? 0 : FRAME_FLAG_EAGER, to, data);
+    mux->base.counters.messages_sent++;
+    mux->base.counters.bytes_sent += length;
+    return TRANSPORT_OK;
 }
 
 void mux_commit(struct transport *transport, struct transport_stream *stream,
@@ -752,8 +773,15 @@ void mux_commit(struct transport *transport, struct transport_stream *stream,
     (void)transport;
     struct mux *mux = stream->connection->mux;
     outgoing->ready = true;
-    if (commit_at_once(stream->connection, outgoing))
+    char *to = TAILQ_FIRST(&stream->queue) == outgoing
+                   ? at_once(stream->connection, outgoing->header.length)
+                   : NULL;
+    if (to) {
+        send_at_once(stream, &outgoing->header, take_head(stream, outgoing), to,
+                     outgoing->pieces[0].data);
+        outgoing_sent(mux, outgoing);
         return;
+    }
     mux_stream_update(stream);
     if (!mux->in_progress || mux->pipe->room) /* before anything else takes the room */
         mux_flush(stream->connection);

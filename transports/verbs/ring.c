@@ -2,9 +2,13 @@
 #include "verbs.h"
 
 #include <arpa/inet.h>
+#include <endian.h>
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
+
+#define CHECK_FACTOR UINT64_C(0x9e3779b97f4a7c15) /* odd; 2^64 by the golden ratio */
 
 static size_t slots_of(size_t bytes) {
     return (bytes + VERBS_SLOT_BYTES - 1) / VERBS_SLOT_BYTES;
@@ -33,7 +37,10 @@ bool verbs_ring_open(struct verbs_connection *connection, struct verbs_port *por
     connection->mirror = memory + ring;
     connection->slots = verbs->slots;
     connection->sent = connection->acknowledged = 0;
-    connection->received = connection->told = 0;
+    connection->taken = connection->received = connection->told = 0;
+    const struct verbs_blob *blob = verbs->mux.host->peers[connection->base.peer].blob;
+    memcpy(&connection->secret, verbs->token, sizeof connection->secret);
+    memcpy(&connection->peer_secret, blob->token, sizeof connection->peer_secret);
     connection->owes = connection->signal_next = false;
     return true;
 }
@@ -46,19 +53,53 @@ void verbs_ring_close(struct verbs_connection *connection) {
     connection->memory = NULL;
 }
 
+/* The check of a chunk of one slot, of whole words; never 0. */
+static uint64_t check_of(const char *chunk, size_t whole, uint64_t number, uint64_t secret) {
+    uint64_t word, sum = (secret + number) * CHECK_FACTOR;
+    memcpy(&word, chunk, sizeof word);
+    sum = (sum + word) * CHECK_FACTOR;
+    for (size_t at = sizeof(struct verbs_chunk); at < whole; at += sizeof word) {
+        memcpy(&word, chunk + at, sizeof word);
+        sum = (sum + word) * CHECK_FACTOR;
+    }
+    return sum != 0 ? sum : 1;
+}
+
+/* With its head, in whole words. */
+static size_t whole_of(uint32_t bytes) {
+    return sizeof(struct verbs_chunk) + (((size_t)bytes + 7) & ~(size_t)7);
+}
+
+/* Zeroes what the last word of so many bytes has beyond them. */
+static void zero_rest(char *data, size_t bytes) {
+    uint64_t word, mask = htole64((UINT64_C(1) << (bytes % 8 * 8)) - 1);
+    if (bytes % 8 == 0)
+        return;
+    memcpy(&word, data + bytes / 8 * 8, sizeof word);
+    word &= mask;
+    memcpy(data + bytes / 8 * 8, &word, sizeof word);
+}
+
 /* Sends the chunk of `bytes` that lies in the mirror at the head, its own head filled here. */
 static bool chunk_send(struct verbs_connection *connection, size_t bytes) {
     struct verbs *verbs = verbs_home(connection);
     struct verbs_pair *pair = connection->pair;
     size_t offset = slot_at(connection, connection->sent) * VERBS_SLOT_BYTES;
-    struct verbs_chunk head = {(uint32_t)bytes, (uint32_t)connection->received};
-    memcpy(connection->mirror + offset, &head, sizeof head);
-    size_t whole = bytes + sizeof head;
-    struct ibv_sge sge = {(uintptr_t)connection->mirror + offset, (uint32_t)whole,
-                          connection->mr->lkey};
+    struct verbs_chunk head = {(uint32_t)bytes, (uint32_t)connection->received, 0};
+    char *chunk = connection->mirror + offset;
+    size_t whole = whole_of(head.bytes);
+    zero_rest(chunk + sizeof head, bytes);
+    memcpy(chunk, &head, sizeof head);
+    if (whole <= VERBS_SLOT_BYTES) {
+        head.check = check_of(chunk, whole, connection->sent, connection->peer_secret);
+        memcpy(chunk, &head, sizeof head);
+    }
+    struct ibv_sge sge = {(uintptr_t)chunk, (uint32_t)whole, connection->mr->lkey};
     bool immediate = pair->port->rail->immediate;
     unsigned requests = immediate ? 1 : 2;
-    struct ibv_send_wr notice = {.opcode = IBV_WR_SEND}, *bad = NULL;
+    struct ibv_send_wr notice, *bad = NULL;
+    if (!immediate)
+        notice = (struct ibv_send_wr){.opcode = IBV_WR_SEND};
     struct ibv_send_wr write = {
         .next = immediate ? NULL : &notice,
         .sg_list = &sge,
@@ -137,9 +178,7 @@ ssize_t verbs_send(struct mux_connection *mux_connection, struct iovec *iov, int
 
 char *verbs_begin(struct mux_connection *base, size_t bytes) {
     struct verbs_connection *connection = verbs_connection_of(base);
-    if (bytes > VERBS_SLOT_BYTES - sizeof(struct verbs_chunk) ||
-        !queue_has_room(connection->pair) ||
-        connection->sent - connection->acknowledged + VERBS_SLOTS_KEPT >= connection->slots)
+    if (bytes > VERBS_SLOT_BYTES - sizeof(struct verbs_chunk) || verbs_room(base) == 0)
         return NULL;
     return connection->mirror + slot_at(connection, connection->sent) * VERBS_SLOT_BYTES +
            sizeof(struct verbs_chunk);
@@ -178,30 +217,64 @@ bool verbs_ring_last(struct verbs_connection *connection) {
            chunk_send(connection, 0);
 }
 
-void verbs_chunk_came(struct verbs_connection *connection, uint32_t bytes) {
+static char *next_chunk(const struct verbs_connection *connection) {
+    return connection->ring + slot_at(connection, connection->taken) * VERBS_SLOT_BYTES;
+}
+
+/* Takes the next chunk, which is all there. */
+static void chunk_take(struct verbs_connection *connection, char *data,
+                       const struct verbs_chunk *head) {
     struct mux_connection *base = &connection->base;
-    size_t slot = slot_at(connection, connection->received);
-    const char *data = connection->ring + slot * VERBS_SLOT_BYTES;
-    struct verbs_chunk head;
-    memcpy(&head, data, sizeof head);
-    size_t whole = sizeof head + (size_t)head.bytes;
-    uint32_t freed = head.consumed - (uint32_t)connection->acknowledged;
-    if (whole > (connection->slots - slot) * VERBS_SLOT_BYTES || (bytes && bytes != whole)) {
-        mux_break(base, EPROTO, "chunk of an impossible length");
-        return;
-    }
+    uint32_t freed = head->consumed - (uint32_t)connection->acknowledged;
     if (freed > connection->sent - connection->acknowledged) {
         mux_break(base, EPROTO, "more slots consumed than there were");
         return;
     }
     connection->acknowledged += freed;
-    if (head.bytes > 0 && !verbs_mux(base)->closing)
-        mux_input(base, data + sizeof head, head.bytes);
+    if (head->bytes > 0 && !verbs_mux(base)->closing)
+        mux_input(base, data + sizeof *head, head->bytes);
     else
-        base->mux->base.counters.wire_bytes_received += sizeof head;
-    connection->received += slots_of(whole);
-    connection->owes = true;
+        base->mux->base.counters.wire_bytes_received += sizeof *head;
+    connection->taken += slots_of(whole_of(head->bytes));
+    memset(data + offsetof(struct verbs_chunk, check), 0, sizeof head->check); /* it has gone */
     base->mux->events++;
     if (freed > 0 && !TAILQ_EMPTY(&base->mux->pool_waiters))
         mux_room_came(base->mux);
+}
+
+void verbs_chunk_came(struct verbs_connection *connection, uint32_t bytes) {
+    connection->owes = true;
+    if (connection->taken != connection->received) { /* looked into: one slot */
+        connection->received++;
+        return;
+    }
+    char *data = next_chunk(connection);
+    struct verbs_chunk head;
+    memcpy(&head, data, sizeof head);
+    size_t whole = whole_of(head.bytes);
+    size_t slot = slot_at(connection, connection->taken);
+    if (whole > (connection->slots - slot) * VERBS_SLOT_BYTES || (bytes && bytes != whole)) {
+        mux_break(&connection->base, EPROTO, "chunk of an impossible length");
+        return;
+    }
+    chunk_take(connection, data, &head);
+    connection->received = connection->taken;
+}
+
+void verbs_ring_look(struct verbs_connection *connection) {
+    while (connection->base.open && !connection->base.is_broken) {
+        char *data = next_chunk(connection);
+        /* Partner: the peer's adapter, in whatever order. */
+        uint64_t check = __atomic_load_n(
+            (uint64_t *)(void *)(data + offsetof(struct verbs_chunk, check)), __ATOMIC_ACQUIRE);
+        if (check == 0)
+            return;
+        struct verbs_chunk head;
+        memcpy(&head, data, sizeof head);
+        size_t whole = whole_of(head.bytes);
+        if (head.bytes > VERBS_SLOT_BYTES - sizeof head ||
+            check_of(data, whole, connection->taken, connection->secret) != check)
+            return; /* not all of it, or what lay there before */
+        chunk_take(connection, data, &head);
+    }
 }

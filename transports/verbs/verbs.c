@@ -163,9 +163,30 @@ static void poll_ports(struct verbs *verbs) {
     verbs->polling = false;
 }
 
+/* Looks for chunks whose completions have not come. When there were some, completions have time
+ * until the next turn: whoever waits for those messages goes first. */
+static bool look(struct verbs *verbs) {
+    struct mux *mux = &verbs->mux;
+    struct mux_connection *base, *hot[VERBS_LOOKS];
+    int before = mux->events;
+    unsigned n = 0;
+    if (mux->nhot > VERBS_LOOKS || verbs->polling)
+        return false;
+    TAILQ_FOREACH(base, &mux->hot, hot_link) hot[n++] = base;
+    verbs->polling = true;
+    for (unsigned i = 0; i < n; i++) {
+        if (hot[i]->got_init)
+            verbs_ring_look(verbs_connection_of(hot[i]));
+    }
+    verbs->polling = false;
+    verbs->looked = !verbs->looked && mux->events != before;
+    return verbs->looked;
+}
+
 void verbs_poll(struct mux *mux) {
     struct verbs *verbs = (struct verbs *)mux;
-    poll_ports(verbs);
+    if (!look(verbs))
+        poll_ports(verbs);
     if (verbs->waits)
         verbs_write_waiting(verbs);
     if (mux->turn % (verbs->calling > 0 ? EVENT_TURNS_CALLING : EVENT_TURNS) == 0)
@@ -452,6 +473,7 @@ const struct transport_ops transport_verbs = {
     .stream_close = mux_stream_close,
     .reserve = mux_reserve,
     .commit = mux_commit,
+    .put = mux_put,
     .post_send = mux_post_send,
     .expect = mux_expect,
     .post_recv = mux_post_recv,

@@ -5,10 +5,17 @@
  *
  * The ring. Each side of a pair has a ring of SLOTS slots that the other side writes, and a mirror
  * of the peer's ring from which the adapter reads. A *chunk* fills whole slots from the head on,
- * never past the end: 8 bytes of head (bytes that follow, slots consumed so far in the other
- * direction), then bytes of the pipe. A chunk is one RDMA write with immediate, which is valid by
- * its receive completion; where the adapter has none (iWARP), a write and behind it an empty send,
- * whose completion promises the same. Nobody looks at memory that might be half written.
+ * never past the end: 16 bytes of head (bytes that follow, slots consumed so far in the other
+ * direction, a check), then bytes of the pipe. A chunk is one RDMA write with immediate, which is
+ * valid by its receive completion; where the adapter has none (iWARP), a write and behind it an
+ * empty send, whose completion promises the same.
+ *
+ * Looking. A chunk of one slot need not wait for its completion: who waits for messages looks at
+ * the slots that come next. In what order an adapter writes the bytes is not known, so such a chunk
+ * carries a check over all of its words, its number in the ring and a secret of its receiver, and
+ * counts when that is right: by chance once in 2^64, for a chunk that is half there as for payload
+ * that somebody made up to look like one. The completion comes all the same, later: it
+ * returns the slot, and wakes who sleeps, so sleeping and credit know nothing of looking.
  *
  * Credit. A chunk takes at least one slot and one receive request, and both sides have as many
  * requests as slots, so who has slots needs no more permission and the receiver is never not ready
@@ -63,6 +70,8 @@
  * would mean for ever to some devices. */
 #define VERBS_ACK_TIMEOUT 16
 #define VERBS_RETRIES 6
+/* Looked into before completions are: connections that something is expected of, if so few. */
+#define VERBS_LOOKS 4u
 #define VERBS_RECEIVE_ID (UINT64_C(1) << 63)
 
 /* What peers must know to connect. The token lets in: only members of the job can know it. */
@@ -74,7 +83,7 @@ struct verbs_blob {
     uint8_t addresses[VERBS_MAX_RAILS][16]; /* of the rails, as verbs_rail.ip */
 };
 _Static_assert(sizeof(struct verbs_blob) == 56, "announced to the peers");
-#define VERBS_MAGIC 0x32627672u /* "rvb2", little endian */
+#define VERBS_MAGIC 0x33627672u /* "rvb3", little endian */
 
 /* Private data of a connection request: at most 56 bytes are the user's. */
 struct verbs_request {
@@ -104,8 +113,9 @@ enum verbs_refusal { VERBS_REFUSED_CROSSING = 1, VERBS_REFUSED_GIVEN_UP, VERBS_R
 struct verbs_chunk {
     uint32_t bytes;    /* that follow */
     uint32_t consumed; /* slots of the other direction, a running sum */
+    uint64_t check;    /* of a chunk of one slot; of longer ones 0, which says nothing */
 };
-_Static_assert(sizeof(struct verbs_chunk) == 8, "written into the peer's memory");
+_Static_assert(sizeof(struct verbs_chunk) == 16, "written into the peer's memory");
 
 /* A rail in use. */
 struct verbs_port {
@@ -175,7 +185,9 @@ struct verbs_connection {
     uint64_t peer_ring;
     uint32_t peer_key;
     uint64_t sent, acknowledged; /* slots of the peer's ring */
-    uint64_t received, told;     /* slots of ours */
+    uint64_t taken;              /* slots of ours: those before it were looked into, */
+    uint64_t received, told;     /* are complete, and are known to be */
+    uint64_t secret, peer_secret;
     bool owes, signal_next, last_sent;
 
     /* the ways to write into user memory */
@@ -202,6 +214,7 @@ struct verbs {
     struct verbs_pair *pairs;     /* uthash, by number */
     struct verbs_pair *recent;    /* found last */
     bool polling, closing, waits; /* waits: some messages may be written, in the next turn */
+    bool looked;                  /* and found something in the last turn */
     unsigned calling;             /* attempts on their way: look at the CM often */
     pthread_mutex_t regions_lock;
     struct verbs_region *regions;
@@ -261,6 +274,8 @@ void verbs_end(struct mux_connection *connection, size_t bytes);
 size_t verbs_room(const struct mux_connection *connection);
 /* A chunk has come; `bytes` with its head as the adapter says, 0: it does not. */
 void verbs_chunk_came(struct verbs_connection *connection, uint32_t bytes);
+/* Takes chunks that are whole and have no completion yet. */
+void verbs_ring_look(struct verbs_connection *connection);
 /* Tells of consumed slots, if many are owed. */
 void verbs_ring_tell(struct verbs_connection *connection);
 /* Sends an empty chunk whose completion says that the peer's adapter has all before it. */

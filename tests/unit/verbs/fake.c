@@ -49,7 +49,7 @@ struct request {
     struct ibv_sge sges[16];
     char data[512]; /* inline */
     size_t length;
-    int waited;
+    int waited, steps;
 };
 struct fake_qp {
     struct ibv_qp base;
@@ -78,38 +78,20 @@ struct fake_id {
     int device;
     TAILQ_ENTRY(fake_id) link;
 };
-struct fault {
-    const char *call;
-    int after, times, error;
-};
 
 struct fake_counts fake_counts;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ibv_device devices[2];
 static struct ibv_context contexts[2];
 static int ndevices;
-static bool with_immediate, with_srq, cut, paused;
+static bool with_immediate, with_srq, cut, paused, scatter;
+static uint32_t dice;
 static uint32_t next_key, next_number;
 static uint16_t next_port;
 static uint32_t next_domain;
-static struct fault faults[8];
 static TAILQ_HEAD(, fake_mr) mrs = TAILQ_HEAD_INITIALIZER(mrs);
 static TAILQ_HEAD(, fake_qp) qps = TAILQ_HEAD_INITIALIZER(qps);
 static TAILQ_HEAD(, fake_id) ids = TAILQ_HEAD_INITIALIZER(ids);
-
-/* Whether the call fails now, with errno. */
-static bool fails(const char *call) {
-    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
-        struct fault *fault = &faults[i];
-        if (!fault->call || strcmp(fault->call, call) != 0 || --fault->after > 0)
-            continue;
-        errno = fault->error;
-        if (--fault->times == 0)
-            fault->call = NULL;
-        return true;
-    }
-    return false;
-}
 
 /* -- devices ------------------------------------------------------------------------------- */
 
@@ -120,7 +102,7 @@ static const char *wc_status_str(enum ibv_wc_status status) {
     return status == IBV_WC_RETRY_EXC_ERR ? "transport retry counter exceeded" : "an error";
 }
 static struct ibv_device **get_device_list(int *count) {
-    if (fails("get_device_list"))
+    if (fake_fails("get_device_list"))
         return NULL;
     struct ibv_device **list = calloc((size_t)ndevices + 1, sizeof *list);
     for (int i = 0; i < ndevices; i++)
@@ -135,14 +117,14 @@ static const char *get_device_name(struct ibv_device *device) {
     return device->name;
 }
 static struct ibv_context *open_device(struct ibv_device *device) {
-    return fails("open_device") ? NULL : &contexts[device - devices];
+    return fake_fails("open_device") ? NULL : &contexts[device - devices];
 }
 static int close_device(struct ibv_context *context) {
     (void)context;
     return 0;
 }
 static struct ibv_context **get_devices(int *count) {
-    if (fails("get_devices"))
+    if (fake_fails("get_devices"))
         return NULL;
     struct ibv_context **list = calloc((size_t)ndevices + 1, sizeof *list);
     for (int i = 0; i < ndevices; i++)
@@ -160,7 +142,7 @@ static int query_device(struct ibv_context *context, struct ibv_device_attr *att
                                      .max_cqe = 65536,
                                      .max_srq = with_srq ? 8 : 0,
                                      .max_srq_wr = 16384};
-    return fails("query_device") ? errno : 0;
+    return fake_fails("query_device") ? errno : 0;
 }
 static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr) {
     (void)context;
@@ -170,7 +152,7 @@ static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port
                                    .link_layer = IBV_LINK_LAYER_ETHERNET,
                                    .active_speed = 4,
                                    .active_width = 1};
-    return fails("query_port") ? errno : 0;
+    return fake_fails("query_port") ? errno : 0;
 }
 static void address_of(int device, uint8_t ip[16]) {
     static const uint8_t first[16] = {[10] = 0xff, [11] = 0xff, 10, 77, 0, 1};
@@ -180,7 +162,7 @@ static void address_of(int device, uint8_t ip[16]) {
 static ssize_t query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries,
                                size_t most, uint32_t flags) {
     (void)flags;
-    if (fails("query_gid_table") || most < 1)
+    if (fake_fails("query_gid_table") || most < 1)
         return -errno;
     entries[0] =
         (struct ibv_gid_entry){.port_num = 1, .gid_type = IBV_GID_TYPE_ROCE_V2, .ndev_ifindex = 1};
@@ -191,7 +173,7 @@ static ssize_t query_gid_table(struct ibv_context *context, struct ibv_gid_entry
 /* -- memory and queues --------------------------------------------------------------------- */
 
 static struct ibv_pd *alloc_pd(struct ibv_context *context) {
-    if (fails("alloc_pd"))
+    if (fake_fails("alloc_pd"))
         return NULL;
     struct ibv_pd *pd = calloc(1, sizeof *pd);
     pd->context = context;
@@ -205,7 +187,7 @@ static int dealloc_pd(struct ibv_pd *pd) {
 static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *data, size_t bytes, int access) {
     struct fake_mr *mr = NULL;
     pthread_mutex_lock(&lock);
-    if (!fails("reg_mr")) {
+    if (!fake_fails("reg_mr")) {
         mr = calloc(1, sizeof *mr);
         mr->base = (struct ibv_mr){.context = pd->context, .pd = pd, .addr = data, .length = bytes};
         mr->base.lkey = next_key++;
@@ -227,7 +209,7 @@ static int dereg_mr(struct ibv_mr *base) {
     return 0;
 }
 static struct ibv_comp_channel *create_comp_channel(struct ibv_context *context) {
-    if (fails("create_comp_channel"))
+    if (fake_fails("create_comp_channel"))
         return NULL;
     struct fake_channel *channel = calloc(1, sizeof *channel);
     channel->base.context = context;
@@ -242,7 +224,7 @@ static int destroy_comp_channel(struct ibv_comp_channel *channel) {
 static struct ibv_cq *create_cq(struct ibv_context *context, int entries, void *cq_context,
                                 struct ibv_comp_channel *channel, int vector) {
     (void)vector;
-    if (fails("create_cq"))
+    if (fake_fails("create_cq"))
         return NULL;
     struct fake_cq *cq = calloc(1, sizeof *cq);
     cq->base = (struct ibv_cq){
@@ -283,7 +265,7 @@ static int req_notify_cq(struct ibv_cq *base, int solicited) {
     return 0;
 }
 static struct ibv_srq *create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr) {
-    if (fails("create_srq"))
+    if (fake_fails("create_srq"))
         return NULL;
     struct fake_srq *srq = calloc(1, sizeof *srq);
     srq->base.pd = pd;
@@ -377,6 +359,28 @@ static enum ibv_wc_status deliver(struct fake_qp *qp, struct request *request) {
     return IBV_WC_SUCCESS;
 }
 
+/* Places some words of a short write, then all; false: it is none, or they are. */
+static bool place_some(struct fake_qp *qp, struct request *request) {
+    const struct ibv_send_wr *wr = &request->wr;
+    if (!scatter || wr->opcode == IBV_WR_SEND || wr->num_sge != 1 || request->length > 256 ||
+        request->steps == 2 ||
+        !covers(qp->peer->base.pd, wr->wr.rdma.remote_addr, request->length, wr->wr.rdma.rkey,
+                true))
+        return false;
+    const char *from = wr->send_flags & IBV_SEND_INLINE
+                           ? request->data
+                           : (const char *)(uintptr_t)request->sges[0].addr;
+    char *to = (char *)(uintptr_t)wr->wr.rdma.remote_addr;
+    request->steps++;
+    for (size_t at = 0; at < request->length; at += 8) {
+        size_t n = request->length - at < 8 ? request->length - at : 8;
+        dice = dice * 1664525u + 1013904223u; /* Numerical Recipes, 7.1 */
+        if (request->steps == 2 || dice >> 30 != 0)
+            memcpy(to + at, from + at, n);
+    }
+    return true;
+}
+
 /* One request of a queue pair. False: there is none, or it waits. */
 static bool carry_out(struct fake_qp *qp) {
     struct request *request = STAILQ_FIRST(&qp->queue);
@@ -388,6 +392,8 @@ static bool carry_out(struct fake_qp *qp) {
             if (++request->waited < RETRIES)
                 return false;
             status = IBV_WC_RETRY_EXC_ERR;
+        } else if (place_some(qp, request)) {
+            return false;
         } else {
             status = deliver(qp, request);
         }
@@ -441,7 +447,7 @@ void fake_count(const struct ibv_send_wr *wr, uint64_t length) {
 }
 
 static int post_one(struct fake_qp *qp, const struct ibv_send_wr *wr) {
-    if (fails("post_send"))
+    if (fake_fails("post_send"))
         return errno;
     RULE(qp->connected && wr->num_sge <= (int)qp->cap.max_send_sge);
     if (qp->taken == qp->cap.max_send_wr)
@@ -508,7 +514,7 @@ static int post_srq_recv(struct ibv_srq *base, struct ibv_recv_wr *wr, struct ib
 /* -- connection manager -------------------------------------------------------------------- */
 
 static struct rdma_event_channel *create_event_channel(void) {
-    if (fails("create_event_channel"))
+    if (fake_fails("create_event_channel"))
         return NULL;
     struct fake_events *events = calloc(1, sizeof *events);
     STAILQ_INIT(&events->queue);
@@ -569,7 +575,7 @@ static int create_id(struct rdma_event_channel *channel, struct rdma_cm_id **out
                      enum rdma_port_space space) {
     (void)space;
     pthread_mutex_lock(&lock);
-    bool failed = fails("create_id");
+    bool failed = fake_fails("create_id");
     if (!failed)
         *out = &id_new(channel, context)->base;
     pthread_mutex_unlock(&lock);
@@ -618,14 +624,14 @@ static int destroy_id(struct rdma_cm_id *base) {
 }
 static int bind_addr(struct rdma_cm_id *id, struct sockaddr *address) {
     (void)address;
-    if (fails("bind_addr"))
+    if (fake_fails("bind_addr"))
         return -1;
     ((struct fake_id *)id)->port = next_port++;
     return 0;
 }
 static int listen_(struct rdma_cm_id *id, int backlog) {
     (void)backlog;
-    if (fails("listen"))
+    if (fake_fails("listen"))
         return -1;
     ((struct fake_id *)id)->listening = true;
     return 0;
@@ -638,14 +644,14 @@ static int resolve_addr(struct rdma_cm_id *base, struct sockaddr *from, struct s
     struct fake_id *id = (struct fake_id *)base;
     const struct sockaddr_in *in = (const struct sockaddr_in *)to;
     (void)timeout_ms;
-    if (fails("resolve_addr"))
+    if (fake_fails("resolve_addr"))
         return -1;
     pthread_mutex_lock(&lock);
     id->to_port = ntohs(in->sin_port);
     id->device = (int)(ntohl(in->sin_addr.s_addr) & 0xff) - 1;
     base->verbs =
         &contexts[(ntohl(((const struct sockaddr_in *)from)->sin_addr.s_addr) & 0xff) - 1];
-    if (fails("address"))
+    if (fake_fails("address"))
         tell(id, RDMA_CM_EVENT_ADDR_ERROR, -ETIMEDOUT, NULL, 0);
     else
         tell(id, RDMA_CM_EVENT_ADDR_RESOLVED, 0, NULL, 0);
@@ -654,10 +660,10 @@ static int resolve_addr(struct rdma_cm_id *base, struct sockaddr *from, struct s
 }
 static int resolve_route(struct rdma_cm_id *id, int timeout_ms) {
     (void)timeout_ms;
-    if (fails("resolve_route"))
+    if (fake_fails("resolve_route"))
         return -1;
     pthread_mutex_lock(&lock);
-    bool lost = fails("route");
+    bool lost = fake_fails("route");
     tell((struct fake_id *)id, lost ? RDMA_CM_EVENT_ROUTE_ERROR : RDMA_CM_EVENT_ROUTE_RESOLVED,
          lost ? -EHOSTUNREACH : 0, NULL, 0);
     pthread_mutex_unlock(&lock);
@@ -673,7 +679,7 @@ static int set_option(struct rdma_cm_id *id, int level, int name, void *value, s
 }
 static int create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *attr) {
     pthread_mutex_lock(&lock);
-    bool failed = fails("create_qp");
+    bool failed = fake_fails("create_qp");
     if (!failed) {
         struct fake_qp *qp = calloc(1, sizeof *qp);
         attr->cap.max_inline_data = attr->cap.max_inline_data ? 400 : 0;
@@ -710,7 +716,7 @@ static void destroy_qp(struct rdma_cm_id *id) {
 }
 static int connect_(struct rdma_cm_id *base, struct rdma_conn_param *param) {
     struct fake_id *id = (struct fake_id *)base, *listener, *called;
-    if (fails("connect"))
+    if (fake_fails("connect"))
         return -1;
     RULE(param->private_data_len <= 56 && param->retry_count < 7);
     pthread_mutex_lock(&lock);
@@ -718,11 +724,11 @@ static int connect_(struct rdma_cm_id *base, struct rdma_conn_param *param) {
         if (listener->listening && listener->port == id->to_port)
             break;
     }
-    if (fails("unreachable")) {
+    if (fake_fails("unreachable")) {
         tell(id, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT, NULL, 0);
-    } else if (fails("connection")) {
+    } else if (fake_fails("connection")) {
         tell(id, RDMA_CM_EVENT_CONNECT_ERROR, -EINVAL, NULL, 0);
-    } else if (!listener || fails("listener")) {
+    } else if (!listener || fake_fails("listener")) {
         tell(id, RDMA_CM_EVENT_REJECTED, 8, NULL, 0);
     } else if (!cut) {
         called = id_new(listener->base.channel, NULL);
@@ -739,7 +745,7 @@ static int accept_(struct rdma_cm_id *base, struct rdma_conn_param *param) {
     struct fake_id *id = (struct fake_id *)base;
     bool failed = true;
     pthread_mutex_lock(&lock);
-    if (!fails("accept") && id->peer) {
+    if (!fake_fails("accept") && id->peer) {
         struct fake_qp *mine = (struct fake_qp *)base->qp;
         struct fake_qp *other = (struct fake_qp *)id->peer->base.qp;
         failed = false;
@@ -830,11 +836,11 @@ static const struct verbs_calls table = {
 
 void fake_begin(int count, bool immediate, bool shared_receives) {
     memset(&fake_counts, 0, sizeof fake_counts);
-    memset(faults, 0, sizeof faults);
+    fake_clear();
     ndevices = count;
     with_immediate = immediate;
     with_srq = shared_receives;
-    cut = paused = false;
+    cut = paused = scatter = false;
     next_domain = 0;
     next_key = 1000;
     next_number = 17;
@@ -875,23 +881,17 @@ void fake_end(void) {
     RULE(fake_counts.queues == 0 && fake_counts.ids == 0);
 }
 
-void fake_fail(const char *call, int after, int times, int error) {
-    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
-        if (!faults[i].call) {
-            faults[i] = (struct fault){call, after, times, error};
-            return;
-        }
-    }
+static void set(bool *flag, bool now) {
+    pthread_mutex_lock(&lock);
+    *flag = now;
+    pthread_mutex_unlock(&lock);
 }
-
 void fake_cut(bool now) {
-    pthread_mutex_lock(&lock);
-    cut = now;
-    pthread_mutex_unlock(&lock);
+    set(&cut, now);
 }
-
 void fake_pause(bool now) {
-    pthread_mutex_lock(&lock);
-    paused = now;
-    pthread_mutex_unlock(&lock);
+    set(&paused, now);
+}
+void fake_scatter(bool now) {
+    set(&scatter, now);
 }

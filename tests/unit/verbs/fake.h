@@ -32,10 +32,16 @@ void fake_end(void);
  * "connection", "listener": a call does, as unreachable, in CONNECT_ERROR, refused for want of one.
  */
 void fake_fail(const char *call, int after, int times, int error);
+/* For the double: whether a call fails now, with errno; none does any more. */
+bool fake_fails(const char *call);
+void fake_clear(void);
 /* Nothing gets through any more; requests that are under way fail after a while. */
 void fake_cut(bool cut);
 /* Requests are kept, and none is carried out. */
 void fake_pause(bool pause);
+/* Writes of up to 256 bytes come in three polls: some of their words, in no order; the others; the
+ * completion. */
+void fake_scatter(bool scatter);
 
 /* Instead of the double: the libraries, their requests and queue pairs counted. An adapter's own
  * retries for want of a receive request are not seen, those that it gives up are. */
