@@ -30,6 +30,7 @@ struct native_call {
 struct native_form {
     const char *name;   /* "shm-one-shot" */
     const char *equals; /* name of the algorithm whose schedule it equals */
+    int block; /* so many neighbouring members combine or pass on among themselves first; 0: none */
 };
 
 /* How a form waits: it polls, and between polls asks the engine, which spins, yields, sleeps on

@@ -58,6 +58,20 @@ int place_node(const char *system, const cpu_set_t *cpus) {
     return -1;
 }
 
+int place_cache(const char *system, const cpu_set_t *cpus) {
+    cpu_set_t shared;
+    int cpu = 0;
+    while (cpu < CPU_SETSIZE && !CPU_ISSET((size_t)cpu, cpus))
+        cpu++;
+    if (cpu == CPU_SETSIZE ||
+        !read_list(system, "cpu/cpu%d/cache/index3/shared_cpu_list", cpu, &shared) ||
+        !is_within(cpus, &shared))
+        return -1;
+    for (cpu = 0; !CPU_ISSET((size_t)cpu, &shared);)
+        cpu++;
+    return cpu;
+}
+
 bool place_beside(const char *system, const cpu_set_t *cpus, int cpu, cpu_set_t *beside) {
     cpu_set_t online, core, near;
     if (!read_list(system, "cpu/online", 0, &online) || is_within(&online, cpus) ||

@@ -10,6 +10,10 @@
  * `system` is the folder of the kernel's description, NULL: /sys/devices/system. */
 int place_node(const char *system, const cpu_set_t *cpus);
 
+/* The first CPU of the third-level cache (the kernel's index3) that all CPUs of the set share; -1:
+ * there is none, or it is not known. */
+int place_cache(const char *system, const cpu_set_t *cpus);
+
 /* CPUs for a helper of a thread that may run on `cpus` and does on `cpu`: others of the same NUMA
  * node if there are any, else others, in both cases not those of its core. False when nothing is
  * left, when the thread may run everywhere (then it has no place of its own), or is not known. */

@@ -551,8 +551,14 @@ bool select_candidate(rota_comm *comm, struct call_args *args, const struct redu
         candidate->native = candidate->chosen = candidate->able = true;
         snprintf(candidate->name, sizeof(candidate->name), "%s", form->name);
         tell_bill(comm, index_of(form->equals), &wanted, ROTA_LINK_NATIVE, candidate);
-        snprintf(candidate->why, sizeof(candidate->why),
-                 "a native form runs the call wherever there is one; it equals %s", form->equals);
+        int length = snprintf(candidate->why, sizeof(candidate->why),
+                              "a native form runs the call wherever there is one; it equals %s",
+                              form->equals);
+        if (form->block > 0)
+            snprintf(candidate->why + length, sizeof(candidate->why) - (size_t)length,
+                     ", by levels: blocks of %d ranks that share a cache or a NUMA node, then "
+                     "between blocks",
+                     form->block);
         return true;
     }
     const struct algorithm *algorithm = algorithm_at(index - (form != NULL));

@@ -40,6 +40,8 @@ expect 0 "$rota" bench all_reduce -b 64K -e 64K -n 1 --ranks 3 --transport tcp -
 grep -q "\"algorithm\":\"$name\"" "$folder/out" || fail "another one ran than $name"
 chosen shm-inline all_reduce 8 --ranks 2
 chosen shm-barrier barrier --ranks 2
+ROTA_LEVELS=2 expect 0 "$rota" explain all_reduce 1M --ranks 4 --transport shm
+grep -q 'chosen: shm-two-shot-by-2: .*by levels: blocks of 2 ranks' "$folder/out" || fail "levels of explain"
 expect 0 "$rota" explain all_reduce 1M --ranks 4 --hosts 2+2
 grep -q "4 ranks on 2 hosts" "$folder/out" || fail "hosts"
 expect 0 "$rota" explain all_reduce 1M --ranks 3 --transport tcp --mode reproducible

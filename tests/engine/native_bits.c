@@ -101,6 +101,29 @@ static void forms_equal_their_schedules(void) {
         ranks_run(n, 30000, all_types, NULL);
 }
 
+/* By levels too; and so in mode reproducible, where those schedules are taken. */
+static void levels(const struct rank *rank) {
+    static const struct form levelled[] = {
+        {ROTA_KIND_ALL_REDUCE, "shm-one-shot-by-2", "direct", 40},
+        {ROTA_KIND_ALL_REDUCE, "shm-one-shot-by-2", "direct", 4000},
+        {ROTA_KIND_ALL_REDUCE, "shm-two-shot-by-2", "direct_two_shot", 300014},
+        {ROTA_KIND_REDUCE_SCATTER, "shm-staged-by-2", "direct", 8},
+        {ROTA_KIND_REDUCE_SCATTER, "shm-staged-by-2", "direct", 60014},
+        {ROTA_KIND_REDUCE, "shm-staged-by-2", "direct", 300014}};
+    CHECK_OK(rota_comm_set_numerics(rank->comm, ROTA_NUMERICS_REPRODUCIBLE));
+    for (size_t f = 0; f < sizeof(levelled) / sizeof(levelled[0]); f++)
+        for (rota_op op = 0; op <= ROTA_AVG; op += ROTA_AVG)
+            compare(rank, &levelled[f], op == 0 ? ROTA_FLOAT32 : ROTA_BFLOAT16, op);
+}
+
+static void levels_equal_schedules(void) {
+    way_take(&ways[0]);
+    setenv("ROTA_LEVELS", "2", 1);
+    for (int n = 4; n <= 7; n += 3)
+        ranks_run(n, 30000, levels, NULL);
+    unsetenv("ROTA_LEVELS");
+}
+
 /* The control: sums of these inputs do depend on the order, so equal bits above say something. */
 static void other_tree(const struct rank *rank) {
     enum { COUNT = 5000 };
@@ -122,6 +145,7 @@ static void order_matters(void) {
 int main(int argc, char **argv) {
     static const struct test_case cases[] = {
         {"forms_equal_their_schedules", forms_equal_their_schedules},
+        {"levels_equal_schedules", levels_equal_schedules},
         {"order_matters", order_matters},
         {NULL, NULL}};
     return cases_main(cases, argc, argv);

@@ -29,11 +29,11 @@
  * commutative in its bits, NaN being canonical. */
 #include "transports/shm/lines.h"
 
-static const struct native_form form_barrier = {"shm-barrier", "direct"};
-static const struct native_form form_inline = {"shm-inline", "direct"};
-static const struct native_form form_one_shot = {"shm-one-shot", "direct"};
-static const struct native_form form_two_shot = {"shm-two-shot", "direct_two_shot"};
-static const struct native_form form_mapped = {"shm-mapped", "direct_two_shot"};
+static const struct native_form form_barrier = {"shm-barrier", "direct", 0};
+static const struct native_form form_inline = {"shm-inline", "direct", 0};
+static const struct native_form form_one_shot = {"shm-one-shot", "direct", 0};
+static const struct native_form form_two_shot = {"shm-two-shot", "direct_two_shot", 0};
+static const struct native_form form_mapped = {"shm-mapped", "direct_two_shot", 0};
 
 /* Calls from this size on may use mapped buffers, and the bytes of a slice when all are. */
 #define MAPPED_BYTES ((size_t)256 * 1024)
@@ -46,7 +46,7 @@ static const struct native_form form_mapped = {"shm-mapped", "direct_two_shot"};
  * but waits for all members a second time. Measured for two members: equal at 32 to 64 KiB; for
  * more the limit keeps what is read at about that. Elements of two bytes are dear to add, which
  * one-shot does twice: with two of them two-shot is level from half of that on. */
-static size_t one_shot_limit(int n, const struct reduce_spec *spec) {
+size_t shm_one_shot_limit(int n, const struct reduce_spec *spec) {
     size_t two = spec->element_size == 2 ? 32768 : 65536;
     return n <= 2 ? two : n <= 4 ? 16384 : n <= 8 ? 8192 : 4096;
 }
@@ -55,13 +55,17 @@ const struct native_form *shm_native_query(const struct native_group *group, rot
                                            size_t bytes, const struct reduce_spec *spec) {
     if (!(group->forms & SHM_FORM_SMALL))
         return NULL;
+    const struct native_form *levelled =
+        group->levels.block ? shm_level_query(group, kind, bytes, spec) : NULL;
+    if (levelled)
+        return levelled;
     if (kind == ROTA_KIND_BARRIER)
         return &form_barrier;
     if (kind != ROTA_KIND_ALL_REDUCE || !spec)
         return shm_flow_query(group, kind, bytes, spec);
     if (bytes <= SHM_INLINE_BYTES)
         return &form_inline;
-    if (bytes <= one_shot_limit(group->n, spec))
+    if (bytes <= shm_one_shot_limit(group->n, spec))
         return &form_one_shot;
     return group->forms & SHM_FORM_STAGED ? &form_two_shot : NULL;
 }
@@ -438,5 +442,7 @@ struct native_result shm_native_advance(struct native_group *group, const struct
         return run_two_shot(group, call, wait);
     if (form == &form_barrier)
         return run_barrier(group, call, wait);
+    if (form->block)
+        return shm_level_advance(group, form, call, wait);
     return shm_flow_advance(group, form, call, wait);
 }

@@ -45,10 +45,10 @@ static const struct shm_flow flows[ROTA_KIND_COUNT] = {
     [ROTA_KIND_SCATTER] = {.way = FROM_ROOT, .spread = true},
 };
 
-static const struct native_form form_inline = {"shm-inline", "direct"};
-static const struct native_form form_one_shot = {"shm-one-shot", "direct"};
-static const struct native_form form_staged = {"shm-staged", "direct"};
-static const struct native_form form_mapped = {"shm-mapped", "direct"};
+static const struct native_form form_inline = {"shm-inline", "direct", 0};
+static const struct native_form form_one_shot = {"shm-one-shot", "direct", 0};
+static const struct native_form form_staged = {"shm-staged", "direct", 0};
+static const struct native_form form_mapped = {"shm-mapped", "direct", 0};
 
 /* Bytes given by a member up to which a call is one-shot, and from which on it may be mapped. */
 #define ONE_SHOT_EVERYBODY ((size_t)32 * 1024)

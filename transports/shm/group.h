@@ -34,6 +34,16 @@ struct shm_written {
     int reader;      /* a member, or SHM_ALL */
 };
 
+/* How members are divided; levels.c. */
+struct shm_levels {
+    int block;       /* members of a block, a power of two; 0: they are not divided */
+    int blocks;      /* the last one may be smaller */
+    int first, size; /* of the own block */
+    bool always;     /* at every size */
+    const struct shm_level_forms *forms;
+    uint64_t far_bytes; /* that this member has read of other blocks, for tests */
+};
+
 enum shm_room { SHM_ROOM_LINE, SHM_ROOM_SLOT, SHM_ROOM_MOVE };
 
 /* Where a call stands that runs in slices. */
@@ -42,7 +52,8 @@ enum shm_phase {
     SHM_PHASE_GATHER,
     SHM_PHASE_STAGE,
     SHM_PHASE_REDUCE,
-    SHM_PHASE_TAKEN
+    SHM_PHASE_LEVELS, /* and the steps of a levelled turn */
+    SHM_PHASE_TAKEN = SHM_PHASE_LEVELS + SHM_LEVEL_STEPS
 };
 
 struct native_group {
@@ -91,6 +102,7 @@ struct native_group {
     uint32_t forms;                 /* this rank's, then what all have */
     uint8_t outcome;                /* enum shm_group_state */
     bool agreed, closed;
+    struct shm_levels levels;
 };
 
 /* -- all_reduce.c ---------------------------------------------------------------------------- */
@@ -98,6 +110,19 @@ const struct native_form *shm_native_query(const struct native_group *group, rot
                                            size_t bytes, const struct reduce_spec *spec);
 struct native_result shm_native_advance(struct native_group *group, const struct native_form *form,
                                         const struct native_call *call, struct native_wait *wait);
+
+/* Largest one-shot all-reduce. */
+size_t shm_one_shot_limit(int n, const struct reduce_spec *spec);
+
+/* -- levels.c -------------------------------------------------------------------------------- */
+
+/* All members are connected: divides them, all in the same way. */
+void shm_levels_divide(struct native_group *group);
+/* The levelled form for a call; NULL: the flat ones run it. */
+const struct native_form *shm_level_query(const struct native_group *group, rota_kind kind,
+                                          size_t bytes, const struct reduce_spec *spec);
+struct native_result shm_level_advance(struct native_group *group, const struct native_form *form,
+                                       const struct native_call *call, struct native_wait *wait);
 
 /* -- flow.c: all kinds but all_reduce and barrier -------------------------------------------- */
 const struct native_form *shm_flow_query(const struct native_group *group, rota_kind kind,

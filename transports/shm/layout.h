@@ -15,7 +15,7 @@
 #include "transports/transport.h"
 
 #define SHM_MAGIC 0x306d687361746f72ull /* "rotashm0", little endian */
-#define SHM_VERSION 4
+#define SHM_VERSION 5
 #define SHM_LINE 128
 #define SHM_PAGE 4096
 
@@ -35,6 +35,7 @@ _Static_assert(SHM_RELEASE_RING > SHM_SLOTS, "every slot may be given back befor
 #define SHM_GROUPS 4096 /* native groups that exist at one time */
 #define SHM_INLINE_BYTES 48
 #define SHM_TINY_BYTES 24
+#define SHM_PLACES 2
 
 /* First line of an arena: written before the arena is shown to anybody. */
 struct shm_identity {
@@ -52,7 +53,10 @@ struct shm_identity {
     uint64_t large_slots;
     uint64_t filled;     /* a struct shm_filled for each large slot */
     uint64_t heap_bytes; /* of the rank's heap for users' buffers, a file of its own; 0: none */
-    uint8_t unused[24];
+    /* Third-level cache and NUMA node to which the rank is bound, by numbers above 0; 0: to none.
+     */
+    uint32_t place[SHM_PLACES];
+    uint8_t unused[16];
 };
 _Static_assert(sizeof(struct shm_identity) == SHM_LINE, "one line");
 
@@ -172,6 +176,16 @@ struct shm_group_counter {
 #define SHM_MOVE_BYTES (2 * SHM_STAGE_BYTES / SHM_MOVES)
 #define SHM_RESULT_BYTES (SHM_STAGE_BYTES / 2 + SHM_PAGE) /* of one rank's chunk of a slice */
 
+/* What a member of a levelled group does with each slice, in the order of a turn; levels.c. */
+enum shm_level_step {
+    SHM_LEVEL_GATHER,
+    SHM_LEVEL_STAGE,
+    SHM_LEVEL_PARTIAL,
+    SHM_LEVEL_COMBINE,
+    SHM_LEVEL_FETCH,
+    SHM_LEVEL_STEPS
+};
+
 struct shm_area {
     struct shm_group_line line[SHM_LINES];
     /* Two-shot all-reduces: slices are numbered over all of them. */
@@ -183,7 +197,10 @@ struct shm_area {
     struct shm_group_counter fetched; /* slices of which it has read all that it needs */
     /* Rooted calls that it has read all of. */
     struct shm_group_counter received;
-    uint8_t unused[SHM_PAGE - (6 + SHM_LINES) * SHM_LINE];
+    /* Levelled calls: slices that have passed each step; and a small call's second line. */
+    struct shm_group_counter level[SHM_LEVEL_STEPS];
+    struct shm_group_line level_line[2];
+    uint8_t unused[SHM_PAGE - (6 + SHM_LEVEL_STEPS + 2 + SHM_LINES) * SHM_LINE];
     uint8_t slot[2][SHM_ONE_SHOT_BYTES];
     uint8_t post_slot[SHM_POSTS][SHM_POST_BYTES];
 };

@@ -224,6 +224,10 @@ static void area_take(struct native_group *group) {
     /* Another group may have used it before: its numbers must not be taken for ours. */
     for (int i = 0; i < SHM_LINES; i++)
         atomic_store_explicit(&group->area->line[i].sequence, 0, memory_order_relaxed);
+    for (int i = 0; i < 2; i++)
+        atomic_store_explicit(&group->area->level_line[i].sequence, 0, memory_order_relaxed);
+    for (int i = 0; i < SHM_LEVEL_STEPS; i++)
+        atomic_store_explicit(&group->area->level[i].slices, 0, memory_order_relaxed);
     struct shm_group_counter *counters[] = {&group->area->staged,  &group->area->reduced,
                                             &group->area->taken,   &group->area->shown,
                                             &group->area->fetched, &group->area->received};
@@ -353,7 +357,12 @@ static enum transport_result group_connect(struct native_group *group) {
         set_outcome(group, found == TRANSPORT_OK ? SHM_GROUP_CONNECTED : SHM_GROUP_FAILED);
         tell_members(group);
     }
-    return group->outcome == SHM_GROUP_CONNECTED ? agree(group) : TRANSPORT_UNSUPPORTED;
+    if (group->outcome != SHM_GROUP_CONNECTED)
+        return TRANSPORT_UNSUPPORTED;
+    enum transport_result agreed = agree(group);
+    if (agreed == TRANSPORT_OK)
+        shm_levels_divide(group);
+    return agreed;
 }
 
 static int group_missing(const struct native_group *group) {

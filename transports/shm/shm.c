@@ -63,6 +63,7 @@ static rota_status shm_open_transport(struct transport_host *host, struct transp
     rota_status status = shm_arena_open(&shm->arena, host->identity, host->nranks, shm->heap.bytes);
     if (status != ROTA_OK)
         goto free;
+    shm_levels_place(host->settings, host->rank, shm->arena.head->identity.place);
     shm->states = calloc(n, sizeof *shm->states);
     shm->peers = calloc(n, sizeof *shm->peers);
     shm->connected = calloc(n, sizeof *shm->connected);

@@ -281,4 +281,7 @@ void shm_peer_drop(struct shm *shm, struct shm_peer *peer);
 extern const struct transport_native_ops shm_native;
 void shm_groups_free(struct shm *shm);
 
+/* levels.c: where this rank is, as the setting or the system says. */
+void shm_levels_place(const struct settings *settings, int rank, uint32_t *place);
+
 #endif

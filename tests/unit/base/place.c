@@ -89,6 +89,25 @@ Test(place, C101_nodes_hold_all_cpus_and_memory, .init = make_machine, .fini = r
     cr_assert_eq(node_of(0, 3, -1), -1); /* nothing is told */
 }
 
+static int cache_of(size_t first, size_t last) {
+    cpu_set_t set = range(first, last, -1);
+    return place_cache(root, &set);
+}
+
+Test(place, caches_hold_all_cpus, .init = make_machine, .fini = remove_machine) {
+    cr_assert_eq(cache_of(2, 3), -1); /* nothing is told */
+    for (int cpu = 0; cpu < 8; cpu++) {
+        char path[64];
+        snprintf(path, sizeof(path), "cpu/cpu%d/cache/index3/shared_cpu_list", cpu);
+        put(path, cpu < 4 ? "0-3,8-11\n" : cpu < 6 ? "4-5,12-13\n" : "");
+    }
+    cr_assert_eq(cache_of(2, 3), 0);
+    cr_assert_eq(cache_of(5, 5), 4);
+    cr_assert_eq(cache_of(3, 4), -1); /* of two caches */
+    cr_assert_eq(cache_of(6, 6), -1);
+    cr_assert_eq(cache_of(1, 0), -1); /* none */
+}
+
 static bool beside_is(cpu_set_t mine, int cpu, cpu_set_t expected) {
     cpu_set_t beside;
     return place_beside(root, &mine, cpu, &beside) && CPU_EQUAL(&beside, &expected);

@@ -6,7 +6,7 @@
 
 #include "transports/shm/shm.h"
 
-#define CLUSTER_MAX 8
+#define CLUSTER_MAX 12
 
 struct cluster_rank {
     struct transport_host host;

@@ -37,6 +37,28 @@ Test(shm_flows, mapped_buffers_2) {
 Test(shm_flows, mapped_buffers_4_paused) {
     run(4, 200, 2000003, true, true);
 }
+
+static void run_levels(const char *levels, int n, int calls, size_t limit, bool impatient,
+                       bool mapped) {
+    setenv("ROTA_LEVELS", levels, 1);
+    run(n, calls, limit, impatient, mapped);
+    unsetenv("ROTA_LEVELS");
+}
+Test(shm_levels, all_kinds) {
+    run_levels("2", 4, 700, 300001, false, false);
+    run_levels("4", 8, 300, 300001, false, false);
+    run_levels("8", 12, 150, 300001, false, false);
+    run_levels("3", 9, 100, 300001, false, false); /* flat */
+}
+Test(shm_levels, all_kinds_in_many_slices) {
+    run_levels("2", 5, 60, 5000003, false, false);
+    run_levels("4", 7, 60, 2000003, true, false);
+}
+Test(shm_levels, all_kinds_in_mapped_buffers) {
+    run_levels("2", 5, 100, 2000003, true, true);
+    run_levels("4", 8, 60, 2000003, false, true);
+}
+
 Test(shm_flows, C34_call_numbers_near_their_ends) {
     const char *starts[] = {"2147483645", "4294967293", "9223372036854775805"};
     for (int i = 0; i < 3; i++) {

@@ -18,6 +18,7 @@ struct matrix {
     size_t limit;    /* of bytes per call */
     int rounds;      /* calls per type and operator */
     bool impatient;  /* every wait is cut short and resumed */
+    int every;       /* only every so many of types and operators; 0: all */
     bool mapped;     /* large calls, with buffers in the ranks' heaps and elsewhere */
     const char *isa; /* unused: the best */
 };
@@ -103,7 +104,7 @@ static void one_call(struct native_group *group, const struct matrix *matrix, in
     REQUIRE(form);
     struct native_result result = advance(group, &call, form, matrix->impatient);
     REQUIRE(result.outcome == NATIVE_DONE);
-    buffers->mapped_calls += result.form && strcmp(result.form->name, "shm-mapped") == 0;
+    buffers->mapped_calls += result.form && strncmp(result.form->name, "shm-mapped", 10) == 0;
     /* What others still read of this rank must not be needed any more. */
     uint8_t *heap_send = buffers->sends[1];
     if (matrix->mapped && heap_send == buffers->send[rank] && !in_place) {
@@ -133,10 +134,11 @@ static void run_matrix(struct cluster *cluster, int rank, void *arg) {
     buffers.recvs[1] = shm_heap_allocate(heap, matrix->limit + 16 + 2 * GUARD);
     REQUIRE(buffers.sends[1] && buffers.recvs[1]);
     uint64_t number = 0, state = 4711;
+    int pair = 0;
     for (rota_dtype dtype = 0; dtype < ROTA_DTYPE_COUNT; dtype++)
         for (rota_op op = 0; op < ROTA_OP_COUNT; op++) {
             struct reduce_spec spec;
-            if (!rota_op_accepts(op, dtype))
+            if (!rota_op_accepts(op, dtype) || (matrix->every > 0 && pair++ % matrix->every != 0))
                 continue;
             REQUIRE(reduce_spec_init(&spec, dtype, op, matrix->n, cpu_isa_best()) == ROTA_OK);
             for (int round = 0; round < matrix->rounds; round++) {
@@ -190,6 +192,28 @@ Test(shm_forms, mapped_buffers_5) {
     cluster_run(5, run_matrix,
                 &(struct matrix){.n = 5, .limit = 1500003, .rounds = 1, .mapped = true});
 }
+
+/* By levels: whole blocks, a smaller last one, borders at no multiple of a power of two. */
+static void run_levels(const char *levels, int n, struct matrix matrix) {
+    setenv("ROTA_LEVELS", levels, 1);
+    matrix.n = n;
+    cluster_run(n, run_matrix, &matrix);
+    unsetenv("ROTA_LEVELS");
+}
+Test(shm_levels, all_types_and_operators) {
+    run_levels("4", 8, (struct matrix){.limit = 30001, .rounds = 1});
+    run_levels("4", 7, (struct matrix){.limit = 30001, .rounds = 1, .impatient = true});
+    run_levels("6", 12, (struct matrix){.limit = 30001, .rounds = 1, .every = 5});
+}
+Test(shm_levels, many_slices) {
+    run_levels("2", 5, (struct matrix){.limit = 1000003, .rounds = 2, .every = 7});
+}
+Test(shm_levels, mapped_buffers) {
+    run_levels("2", 4,
+               (struct matrix){
+                   .limit = 900003, .rounds = 2, .every = 7, .impatient = true, .mapped = true});
+}
+
 Test(shm_forms, C34_call_numbers_near_their_ends) {
     const char *starts[] = {"2147483645", "4294967293", "9223372036854775805"};
     for (int i = 0; i < 3; i++) {
@@ -205,7 +229,7 @@ static void run_barriers(struct cluster *cluster, int rank, void *arg) {
     _Atomic uint32_t *entered = arg; /* shared: one counter per barrier */
     struct native_group *group = cluster_group(cluster, rank, 1, cluster->n);
     const struct native_form *form = shm_native.query(group, ROTA_KIND_BARRIER, 0, NULL);
-    REQUIRE(form && strcmp(form->name, "shm-barrier") == 0);
+    REQUIRE(form && (form->block || strcmp(form->name, "shm-barrier") == 0));
     for (uint64_t k = 0; k < 500; k++) {
         atomic_fetch_add(&entered[k], 1);
         struct native_call call = {
@@ -223,6 +247,12 @@ Test(shm_forms, barrier_waits_for_all) {
         cluster_run(n, run_barriers, shared);
         munmap(shared, 4096);
     }
+    void *shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    cr_assert_neq(shared, MAP_FAILED);
+    setenv("ROTA_LEVELS", "2", 1);
+    cluster_run(7, run_barriers, shared);
+    unsetenv("ROTA_LEVELS");
+    munmap(shared, 4096);
 }
 
 /* -- contradictions and closing -------------------------------------------------------------- */

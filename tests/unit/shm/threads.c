@@ -153,6 +153,34 @@ static void *admit(void *arg) {
     return NULL;
 }
 
+static void *call_by_levels(void *arg) {
+    struct worker *worker = arg;
+    struct flow_calls calls = {.n = worker->cluster->n,
+                               .calls = 150,
+                               .limit = 900001,
+                               .mapped = true,
+                               .crowded = true,
+                               .only = ROTA_KIND_COUNT};
+    flow_calls_run(worker->cluster, worker->rank, &calls);
+    return NULL;
+}
+
+static void run_levels(void) {
+    enum { RANKS = 6 };
+    struct cluster cluster;
+    struct worker workers[RANKS];
+    setenv("ROTA_LEVELS", "4", 1);
+    cluster_open(&cluster, RANKS);
+    cluster_connect_all(&cluster);
+    for (int r = 0; r < RANKS; r++) {
+        workers[r] = (struct worker){.cluster = &cluster, .rank = r};
+        REQUIRE(pthread_create(&workers[r].thread, NULL, call_by_levels, &workers[r]) == 0);
+    }
+    for (int r = 0; r < RANKS; r++)
+        pthread_join(workers[r].thread, NULL);
+    cluster_close(&cluster);
+}
+
 int main(void) {
     struct cluster cluster;
     struct worker workers[3];
@@ -169,6 +197,7 @@ int main(void) {
     atomic_store(&over, true);
     pthread_join(control, NULL);
     cluster_close(&cluster);
+    run_levels();
     puts("passed");
     return 0;
 }
