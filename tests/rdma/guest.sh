@@ -21,9 +21,9 @@ times() { if [ "$full" = 1 ]; then echo "$2"; else echo "$1"; fi; }
 export ROTA_TIMEOUT_MS=60000 ROTA_INIT_TIMEOUT_MS=120000 ROTA_RECORD_DIR=$folder/records
 export ROTA_RDMA_DEVICE=${ROTA_RDMA_DEVICE:-}
 
-# check LIMIT NAME COMMAND...
+# check LIMIT NAME COMMAND...: the limit, in seconds, is that of the small sample.
 check() {
-  local limit=$1 name=$2 began=$SECONDS status=0
+  local limit=$(($1 * $(times 1 25))) name=$2 began=$SECONDS status=0
   shift 2
   timeout -k 5 "$limit" "$@" >"$folder/out" 2>&1 </dev/null || status=$?
   if [ $status = 0 ]; then
