@@ -442,7 +442,5 @@ struct native_result shm_native_advance(struct native_group *group, const struct
         return run_two_shot(group, call, wait);
     if (form == &form_barrier)
         return run_barrier(group, call, wait);
-    if (form->block)
-        return shm_level_advance(group, form, call, wait);
     return shm_flow_advance(group, form, call, wait);
 }

@@ -463,6 +463,8 @@ struct native_result shm_flow_advance(struct native_group *group, const struct n
                                       const struct native_call *call, struct native_wait *wait) {
     if (form == &form_inline && flows[call->kind].way == EVERYBODY)
         return run_inline(group, call, wait);
+    if (form->block)
+        return shm_level_advance(group, form, call, wait);
     struct native_result result = {.outcome = NATIVE_DONE};
     if (!group->running)
         result.outcome = begin(group, form, call, wait);
