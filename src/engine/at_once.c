@@ -24,7 +24,7 @@ static bool send_at_once(struct p2p_lane *lane, const void *data, size_t bytes) 
         struct transport_slot slot;
         if (transport->ops->reserve(transport, stream, &header, &slot) != TRANSPORT_OK)
             return false;
-        reduce_publish(lane->comm->isa, slot.data, data, bytes);
+        reduce_hand_over(lane->comm->isa, slot.near, slot.data, data, bytes);
         transport->ops->commit(transport, stream, &slot);
     }
     link_note_sent(&lane->link, bytes);

@@ -180,7 +180,8 @@ static enum transport_result send_slice(struct p2p_lane *lane, rota_request *req
         transport->ops->publish(transport, lane->link.stream, &slot, done + P2P_PART_BYTES);
     }
     if (length > done)
-        reduce_publish(lane->comm->isa, (char *)slot.data + done, data + done, length - done);
+        reduce_hand_over(lane->comm->isa, slot.near, (char *)slot.data + done, data + done,
+                         length - done);
     transport->ops->commit(transport, lane->link.stream, &slot);
     link_note_sent(&lane->link, length);
     p2p->announced += length;

@@ -448,3 +448,17 @@ void reduce_publish(enum cpu_isa isa, void *dst, const void *src, size_t bytes) 
     reduce_copy(isa, dst, src, bytes);
 }
 #endif
+
+/* Measured for all_reduce on 2 ranks, pieces against one move: near 0.27 and 0.51 us for 4 KiB,
+ * 0.61 and 1.28 for 16 KiB, level from 64 KiB on; far 1.0 to 1.7 times as long. */
+#define PIECE_BYTES ((size_t)2048)
+#define PIECES_BYTES ((size_t)32 * 1024)
+
+void reduce_hand_over(enum cpu_isa isa, bool near, void *dst, const void *src, size_t bytes) {
+    unsigned char *to = dst;
+    const unsigned char *from = src;
+    if (near && bytes <= PIECES_BYTES)
+        for (; bytes > PIECE_BYTES; bytes -= PIECE_BYTES, to += PIECE_BYTES, from += PIECE_BYTES)
+            reduce_publish(isa, to, from, PIECE_BYTES);
+    reduce_publish(isa, to, from, bytes);
+}

@@ -724,7 +724,7 @@ enum transport_result mux_reserve(struct transport *transport, struct transport_
     stream->reserved++;
     TAILQ_INSERT_TAIL(&stream->queue, outgoing, link);
     stream->queued++;
-    *slot = (struct transport_slot){memory, header->length, outgoing};
+    *slot = (struct transport_slot){.data = memory, .length = header->length, .handle = outgoing};
     return TRANSPORT_OK;
 }
 

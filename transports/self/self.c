@@ -318,7 +318,7 @@ static enum transport_result self_reserve(struct transport *transport,
     message->own = own;
     message->pieces[0] = (struct transport_piece){own, header->length};
     TAILQ_INSERT_TAIL(&stream->messages, message, link);
-    *slot = (struct transport_slot){own, header->length, message};
+    *slot = (struct transport_slot){.data = own, .length = header->length, .handle = message};
     return TRANSPORT_OK;
 }
 

@@ -45,26 +45,14 @@ struct native_result shm_mismatch(const struct native_group *group, const struct
  * 200 and more, the clock's 20 included. */
 #define NEAR_NS 110
 
-void shm_look_near(struct native_group *group) {
-    _Atomic uint64_t *word = &group->area->line[(group->sequence + 1) & 1].sequence;
+bool shm_line_is_near(_Atomic uint64_t *word) {
     int64_t began = clock_now_ns();
     /* Relaxed, and the value stays: only the line is wanted. */
     (void)atomic_fetch_add_explicit(word, 0, memory_order_relaxed);
-    group->near = clock_now_ns() - began < NEAR_NS;
-    group->far = !group->near;
+    return clock_now_ns() - began < NEAR_NS;
 }
 
-/* String moves of 4 KiB and more pass the caches by. That is what far readers want, while near ones
- * lose their cache by it. Measured for 2 ranks, pieces against one move: near 0.27 and 0.51 us for
- * all_reduce of 4 KiB, 0.61 and 1.28 of 16 KiB, level from 64 KiB on; far 1.0 to 1.7 times as long.
- */
-#define PIECE_BYTES ((size_t)2048)
-#define PIECES_BYTES ((size_t)32 * 1024)
-
-void shm_hand_over(const struct native_group *group, uint8_t *dst, const uint8_t *src,
-                   size_t bytes) {
-    if (group->near && bytes <= PIECES_BYTES)
-        for (; bytes > PIECE_BYTES; bytes -= PIECE_BYTES, dst += PIECE_BYTES, src += PIECE_BYTES)
-            reduce_publish(group->isa, dst, src, PIECE_BYTES);
-    reduce_publish(group->isa, dst, src, bytes);
+void shm_look_near(struct native_group *group) {
+    group->near = shm_line_is_near(&group->area->line[(group->sequence + 1) & 1].sequence);
+    group->far = !group->near;
 }

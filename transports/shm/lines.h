@@ -136,9 +136,11 @@ static inline void copy_small(uint8_t *dst, const uint8_t *src, size_t bytes) {
     }
 }
 
-/* reduce_publish, told where the readers are. */
-void shm_hand_over(const struct native_group *group, uint8_t *dst, const uint8_t *src,
-                   size_t bytes);
+/* To where the other members read. */
+static inline void shm_hand_over(const struct native_group *group, uint8_t *dst, const uint8_t *src,
+                                 size_t bytes) {
+    reduce_hand_over(group->isa, group->near, dst, src, bytes);
+}
 
 /* Whether a buffer that a member's line names lies in that member's heap; 0 names none. */
 static inline bool is_inside(const struct shm_member *member, uint64_t place, size_t bytes) {

@@ -23,6 +23,14 @@ static struct shm_entry *entry_begin(struct shm_peer *peer) {
     return &peer->out->fifo[peer->published % SHM_FIFO_ENTRIES];
 }
 
+/* Sees now and then, before an entry is written again, how far it is to who has read it. */
+#define LOOK_ENTRIES 64
+static void look_near(const struct shm *shm, struct shm_peer *peer) {
+    if (peer->published % LOOK_ENTRIES == 0 && peer->consumed_seen - shm->start >= SHM_FIFO_ENTRIES)
+        peer->near =
+            shm_line_is_near(&peer->out->fifo[peer->published % SHM_FIFO_ENTRIES].sequence);
+}
+
 static void entry_publish(struct shm_peer *peer, struct shm_entry *entry) {
     /* Release: partner is the acquire load in shm_peer_read. */
     atomic_store_explicit(&entry->sequence, ++peer->published, memory_order_release);
@@ -279,6 +287,8 @@ enum transport_result shm_reserve(struct transport *transport, struct transport_
             return TRANSPORT_AGAIN;
         }
     }
+    if (!in_entry)
+        look_near(shm, peer);
     struct shm_outgoing *outgoing = outgoing_take(shm);
     if (!outgoing) {
         slot_free(shm, taken);
@@ -295,6 +305,7 @@ enum transport_result shm_reserve(struct transport *transport, struct transport_
     stream->request_sent = stream->request_due = false;
     slot->data = taken < 0 ? outgoing->data : slot_data(shm, taken);
     slot->length = length;
+    slot->near = peer->near;
     slot->handle = outgoing;
     return TRANSPORT_OK;
 }

@@ -119,6 +119,7 @@ struct shm_peer {
     uint64_t released;      /* slots given back to the peer */
     uint64_t harvested;     /* slots taken back from the peer */
     uint64_t inline_sent, inline_released, inline_released_seen;
+    bool near;   /* its core was seen to share a cache with this one */
     int held[2]; /* slots of each pool that messages to the peer hold */
     struct shm_outgoing *ready, **ready_tail; /* committed, waiting for room in the queue */
     struct shm_listed *notes;                 /* streams with a grant or request to send */
@@ -276,6 +277,10 @@ void shm_stream_stop_sending(struct shm *shm, struct transport_stream *stream);
 void shm_update_wanted(struct shm *shm);
 /* The peer will read nothing any more: takes back what it holds, and lets its senders go. */
 void shm_peer_drop(struct shm *shm, struct shm_peer *peer);
+
+/* -- lines.c -------------------------------------------------------------------------------- */
+/* Whether a line that another core has read comes back at once; the word keeps its value. */
+bool shm_line_is_near(_Atomic uint64_t *word);
 
 /* -- native.c -------------------------------------------------------------------------------- */
 extern const struct transport_native_ops shm_native;
