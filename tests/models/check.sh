@@ -35,6 +35,16 @@ stream    fails  -DMUTANT_NO_RELEASE
 stream    fails  -DMUTANT_NO_RELEASE_OF_SLOTS
 stream    fails  -DMUTANT_NO_CONSUMED
 stream    fails  -DMUTANT_EARLY_GIVING
+levels    passes
+levels    passes -DREDUCES
+levels    passes -DSPREADS
+levels    fails  -DMUTANT_STAGE
+levels    fails  -DMUTANT_PARTIAL
+levels    fails  -DMUTANT_COMBINE_FETCH
+levels    fails  -DMUTANT_COMBINE_GATHER
+levels    fails  -DMUTANT_GATHER_LAST
+levels    fails  -DSPREADS -DMUTANT_NO_LINES
+levels    fails  -DREDUCES -DMUTANT_NO_END
 doorbell  passes
 doorbell  passes -DFENCING_PUBLISHERS
 doorbell  passes -DINTERRUPT
