@@ -208,7 +208,7 @@ struct transport_ops {
                     struct transport_slot *slot, size_t bytes);
     /* Reserve, a copy and commit in one step for a small message in the caller's memory, whose
      * header has its sequence and its length (also as total) alone. AGAIN: nothing was done;
-     * reserve may do more. NULL: there is no shorter way. Together with `take`. */
+     * reserve may do more. NULL: there is no shorter way. */
     enum transport_result (*put)(struct transport *transport, struct transport_stream *stream,
                                  uint64_t sequence, const void *data, size_t length);
     /* Sends from the caller's memory; ticket->done when it may be overwritten. Queues behind
@@ -247,7 +247,7 @@ struct transport_ops {
                     struct transport_arrival *arrival);
     /* Expect, peek and release in one step of such a message, if it has come, has this sequence and
      * fits into the *room bytes at data; *room is then its length. May look for what has come, but
-     * calls nobody back. AGAIN: nothing was done; peek may show it. NULL without `put`. */
+     * calls nobody back. AGAIN: nothing was done; peek may show it. NULL: as above. */
     enum transport_result (*take)(struct transport *transport, struct transport_stream *stream,
                                   uint64_t sequence, void *data, size_t *room);
     /* True when the oldest message that is neither released nor taken by a post_recv is known by
