@@ -742,7 +742,8 @@ static void send_at_once(struct transport_stream *stream, const struct transport
     struct mux_connection *connection = stream->connection;
     message_frame(stream, header, flags);
     size_t bytes = frame_pack(&connection->last_out, &connection->head, (uint8_t *)to);
-    memcpy(to + bytes, data, header->length);
+    if (header->length > 0) /* of nothing, data may be NULL */
+        memcpy(to + bytes, data, header->length);
     bytes += header->length;
     connection->mux->base.counters.wire_bytes_sent += bytes;
     connection->mux->pipe->end(connection, bytes);

@@ -328,7 +328,8 @@ enum transport_result shm_put(struct transport *transport, struct transport_stre
     entry->slot = (uint32_t)length;
     entry->key = stream->id.key;
     entry->tiny.sequence = sequence;
-    memcpy(entry->tiny.data, data, length);
+    if (length > 0)
+        memcpy(entry->tiny.data, data, length);
     entry_publish(peer, entry);
     peer->inline_sent++;
     stream->sent++;

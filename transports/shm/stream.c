@@ -443,7 +443,8 @@ static enum transport_result take_read(struct transport *transport, struct trans
         header->total != header->length || header->length > *room)
         return TRANSPORT_AGAIN;
     *room = (size_t)header->length;
-    memcpy(data, message->data, *room);
+    if (*room > 0) /* of nothing, data may be NULL */
+        memcpy(data, message->data, *room);
     shm_expect(transport, stream, *room);
     shm_release(transport, stream, &(struct transport_arrival){0});
     return TRANSPORT_OK;
@@ -463,7 +464,8 @@ enum transport_result shm_take(struct transport *transport, struct transport_str
         length > SHM_TINY_BYTES || length > *room ||
         memcmp(&entry->key, &stream->id.key, sizeof entry->key) != 0)
         return TRANSPORT_AGAIN;
-    memcpy(data, entry->tiny.data, length);
+    if (length > 0)
+        memcpy(data, entry->tiny.data, length);
     *room = length;
     peer->read++;
     peer->last = stream;
