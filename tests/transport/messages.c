@@ -181,8 +181,17 @@ Test(messages, announced_ahead) {
     free(sent);
 }
 
-/* Slots open at the same time travel in the order of reserve, each not before its commit. */
-Test(messages, slots_far_apart) {
+static void send_other(struct world_link *other) {
+    char got[5];
+    struct transport_header header = header_make(77, 5);
+    cr_assert(link_send_slot(other, &header, "other"));
+    header = link_take(other, 5, got, sizeof got);
+    expect_header(&header, 77, 5);
+}
+
+/* Slots open at the same time travel in the order of reserve, each not before its commit; also when
+ * the receiver has said all that it has to say before. */
+static void slots_far_apart(bool announced) {
     enum { OPEN = 4 };
     struct world_link link, other;
     struct transport_slot slots[OPEN];
@@ -191,27 +200,39 @@ Test(messages, slots_far_apart) {
     link_open(&link, &world, 0, 1, 1);
     link_open(&other, &world, 0, 1, 2);
     const struct transport_ops *ops = link.from->transport->ops;
+    for (int i = 0; i < OPEN && announced; i++)
+        ops->expect(link.to->transport, link.to->stream, 100);
+    send_other(&other);
     for (int i = 0; i < OPEN; i++) {
-        struct transport_header header = header_make((uint64_t)i, 200);
+        struct transport_header header = header_make((uint64_t)i, 100);
         cr_assert_eq(ops->reserve(link.from->transport, link.from->stream, &header, &slots[i]),
                      TRANSPORT_OK);
-        pattern_fill(slots[i].data, 200, (uint64_t)i);
+        pattern_fill(slots[i].data, 100, (uint64_t)i);
     }
     for (int i = OPEN - 1; i > 0; i--)
         ops->commit(link.from->transport, link.from->stream, &slots[i]);
-    struct transport_header header = header_make(77, 5);
-    cr_assert(link_send_slot(&other, &header, "other"));
-    header = link_take(&other, 5, got, sizeof got);
-    expect_header(&header, 77, 5);
+    send_other(&other);
     cr_assert_eq(ops->peek(link.to->transport, link.to->stream, &arrival), TRANSPORT_AGAIN);
+    const struct transport_counters *counters = &link.to->transport->counters;
+    uint64_t before = counters->messages_received;
     ops->commit(link.from->transport, link.from->stream, &slots[0]);
+    if (link.from->transport != link.to->transport) /* all come before any is taken */
+        WORLD_UNTIL(&world, counters->messages_received == before + OPEN);
     for (int i = 0; i < OPEN; i++) {
-        header = link_take(&link, 200, got, sizeof got);
-        expect_header(&header, (uint64_t)i, 200);
-        cr_assert(pattern_check(got, 200, (uint64_t)i));
+        struct transport_header header = announced ? link_take_announced(&link, got, sizeof got)
+                                                   : link_take(&link, 100, got, sizeof got);
+        expect_header(&header, (uint64_t)i, 100);
+        cr_assert(pattern_check(got, 100, (uint64_t)i));
     }
     link_close(&link);
     link_close(&other);
+}
+
+Test(messages, slots_far_apart) {
+    slots_far_apart(false);
+}
+Test(messages, slots_far_apart_announced) {
+    slots_far_apart(true);
 }
 
 /* 64 MiB in the largest messages that the transport does, with posted receives or by peek. */

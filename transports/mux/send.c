@@ -781,7 +781,8 @@ void mux_commit(struct transport *transport, struct transport_stream *stream,
         send_at_once(stream, &outgoing->header, take_head(stream, outgoing), to,
                      outgoing->pieces[0].data);
         outgoing_sent(mux, outgoing);
-        return;
+        if (TAILQ_EMPTY(&stream->queue))
+            return; /* else what is behind it may be ready */
     }
     mux_stream_update(stream);
     if (!mux->in_progress || mux->pipe->room) /* before anything else takes the room */
