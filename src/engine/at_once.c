@@ -100,11 +100,15 @@ static struct p2p_recent *recent_of(struct p2p_table *table, rota_kind kind) {
     return kind == ROTA_KIND_SEND ? &table->recent_send : &table->recent_recv;
 }
 
+static bool is_lane_of(const struct p2p_lane *lane, const struct call_args *args) {
+    return lane != NULL && lane->name.peer == args->root && lane->name.tag == args->tag;
+}
+
 /* The lane if it exists: mostly that of the last call. */
 static struct p2p_lane *lane_find(struct p2p_table *table, const struct call_args *args) {
     struct p2p_recent *recent = recent_of(table, args->kind);
     struct p2p_lane *lane = recent->lane;
-    if (lane == NULL || lane->name.peer != args->root || lane->name.tag != args->tag) {
+    if (!is_lane_of(lane, args)) {
         struct p2p_name name = {.peer = args->root, .tag = args->tag};
         HASH_FIND(hh, table->lanes, &name, sizeof(name), lane);
     }
@@ -122,11 +126,26 @@ static bool is_next(const struct p2p_table *table, const struct p2p_lane *lane, 
                                   : TAILQ_EMPTY(&lane->recvs) && TAILQ_EMPTY(&table->unmatched);
 }
 
-bool p2p_at_once(rota_comm *comm, const struct call_args *args, bool waits, bool *announced) {
+static bool waits_for(const rota_call *call) {
+    return call == NULL || call->request == NULL;
+}
+static const void *buffer_of(const struct call_args *args) {
+    return args->kind == ROTA_KIND_SEND ? args->send : args->recv;
+}
+
+/* A message has ended in its call. */
+static void note_past(rota_comm *comm, const struct call_args *args, const rota_call *call) {
+    if (!waits_for(call))
+        *call->request = request_of_past(args->kind);
+    comm->job->operations++;
+    record_message(comm, args);
+}
+
+static bool run_at_once(rota_comm *comm, const struct call_args *args, bool waits,
+                        bool *announced) {
     struct p2p_table *table = comm->p2p;
     size_t bytes = args->count * rota_dtype_size(args->dtype);
     struct p2p_lane *lane = bytes < P2P_POST_BYTES ? lane_find(table, args) : NULL;
-    *announced = false;
     if (lane == NULL || lane->link.stream == NULL || link_failed(&lane->link))
         return false;
     if (!waits && lane->link.transport->caps.gathers)
@@ -147,6 +166,17 @@ bool p2p_at_once(rota_comm *comm, const struct call_args *args, bool waits, bool
     return receive_at_once(lane, args, bytes, waits ? turns : P2P_LOOKS);
 }
 
+bool p2p_at_once(rota_comm *comm, const struct call_args *args, const rota_call *call,
+                 bool *announced) {
+    bool waits = waits_for(call);
+    *announced = false;
+    if ((!waits && call->done != NULL) || !memory_identify(buffer_of(args), 1)->host_readable ||
+        !run_at_once(comm, args, waits, announced))
+        return false;
+    note_past(comm, args, call);
+    return true;
+}
+
 /* -- calls like the last --------------------------------------------------------------------------
  */
 
@@ -164,10 +194,8 @@ static bool is_plain(const rota_call *call) {
 static bool run_again(rota_comm *comm, const struct call_args *args, bool waits) {
     const struct p2p_recent *recent = recent_of(comm->p2p, args->kind);
     struct p2p_lane *lane = recent->lane;
-    bool sends = args->kind == ROTA_KIND_SEND;
-    const void *buffer = sends ? args->send : args->recv;
-    if (lane == NULL || lane->name.peer != args->root || lane->name.tag != args->tag ||
-        recent->dtype != args->dtype || buffer == NULL ||
+    const void *buffer = buffer_of(args);
+    if (!is_lane_of(lane, args) || recent->dtype != args->dtype || buffer == NULL ||
         ((uintptr_t)buffer & recent->misaligned) != 0)
         return false;
     size_t bytes = args->count * recent->element_size;
@@ -177,7 +205,7 @@ static bool run_again(rota_comm *comm, const struct call_args *args, bool waits)
         atomic_load_explicit(&comm->status, memory_order_relaxed) != ROTA_OK ||
         !memory_identify(buffer, 1)->host_readable)
         return false;
-    if (sends)
+    if (args->kind == ROTA_KIND_SEND)
         return send_at_once(lane, args->send, bytes);
     if (comm->job->domain.place >= 0)
         return take_at_once(lane, args, bytes, 1); /* the peer wants the core */
@@ -192,15 +220,10 @@ bool p2p_run_again(rota_comm *comm, const struct call_args *args, const rota_cal
         atomic_load_explicit(&job->has_callbacks, memory_order_relaxed) ||
         (args->info != NULL && args->info->size < sizeof(*args->info)))
         return false;
-    bool waits = call == NULL || call->request == NULL;
     domain_enter(&job->domain);
-    bool done = run_again(comm, args, waits);
-    if (done) {
-        if (!waits)
-            *call->request = request_of_past(args->kind);
-        job->operations++;
-        record_message(comm, args);
-    }
+    bool done = run_again(comm, args, waits_for(call));
+    if (done)
+        note_past(comm, args, call);
     domain_leave(&job->domain);
     return done;
 }

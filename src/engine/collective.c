@@ -256,28 +256,12 @@ void collective_begin_p2p(rota_request *request) {
     }
 }
 
-/* A message without a request of its own, where that is possible. */
-static bool message_at_once(rota_comm *comm, const struct call_args *args, const rota_call *call,
-                            bool *announced) {
-    const void *buffer = args->kind == ROTA_KIND_SEND ? args->send : args->recv;
-    bool waits = call == NULL || call->request == NULL;
-    if ((!waits && call->done != NULL) || !memory_identify(buffer, 1)->host_readable)
-        return false;
-    if (!p2p_at_once(comm, args, waits, announced))
-        return false;
-    if (!waits)
-        *call->request = request_of_past(args->kind);
-    comm->job->operations++;
-    record_message(comm, args);
-    return true;
-}
-
 rota_status collective_p2p(rota_comm *comm, const struct call_args *args, const rota_call *call) {
     struct job *job = comm->job;
     bool announced = false;
     domain_enter(&job->domain);
     rota_status status = comm_usable(comm);
-    if (status == ROTA_OK && message_at_once(comm, args, call, &announced)) {
+    if (status == ROTA_OK && p2p_at_once(comm, args, call, &announced)) {
         domain_leave(&job->domain);
         if (atomic_load_explicit(&job->has_callbacks, memory_order_relaxed))
             job_run_callbacks(job);

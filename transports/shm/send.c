@@ -245,6 +245,17 @@ static bool inline_room(struct shm_peer *peer) {
     return peer->inline_sent - peer->inline_released_seen < INLINE_LIMIT;
 }
 
+/* Whether a message in an entry may travel that the receiver is not known to have announced. */
+static inline bool entry_room(struct shm_peer *peer, const struct transport_stream *stream) {
+    return stream->sent - stream->known < SHM_WINDOW && inline_room(peer);
+}
+
+static void note_sent(struct shm *shm, size_t length) {
+    shm->transport.counters.messages_sent++;
+    shm->transport.counters.bytes_sent += length;
+    shm->transport.counters.wire_bytes_sent += length;
+}
+
 /* Asks the receiver once per message for permission, and waits. */
 static enum transport_result wait_for_grant(struct shm *shm, struct transport_stream *stream,
                                             const struct transport_header *header) {
@@ -269,9 +280,9 @@ enum transport_result shm_reserve(struct transport *transport, struct transport_
     bool announced = stream->sent < stream->known;
     bool in_entry = length <= SHM_INLINE_BYTES;
     if (!announced) {
-        bool eager = length <= transport->caps.eager_bytes &&
-                     stream->sent - stream->known < (in_entry ? SHM_WINDOW : SHM_WINDOW_SLOTS) &&
-                     (!in_entry || inline_room(peer));
+        bool eager =
+            length <= transport->caps.eager_bytes &&
+            (in_entry ? entry_room(peer, stream) : stream->sent - stream->known < SHM_WINDOW_SLOTS);
         if (!eager)
             return wait_for_grant(shm, stream, header);
     }
@@ -310,11 +321,6 @@ enum transport_result shm_reserve(struct transport *transport, struct transport_
     return TRANSPORT_OK;
 }
 
-/* Whether a message may travel that the receiver is not known to have announced. */
-static inline bool entry_room(struct shm_peer *peer, const struct transport_stream *stream) {
-    return stream->sent - stream->known < SHM_WINDOW && inline_room(peer);
-}
-
 enum transport_result shm_put(struct transport *transport, struct transport_stream *stream,
                               uint64_t sequence, const void *data, size_t length) {
     struct shm_peer *peer = stream->peer;
@@ -334,9 +340,7 @@ enum transport_result shm_put(struct transport *transport, struct transport_stre
     peer->inline_sent++;
     stream->sent++;
     stream->request_sent = stream->request_due = false;
-    transport->counters.messages_sent++;
-    transport->counters.bytes_sent += length;
-    transport->counters.wire_bytes_sent += length;
+    note_sent(shm_of(transport), length);
     ring(peer);
     return TRANSPORT_OK;
 }
@@ -366,9 +370,7 @@ static bool message_write(struct shm *shm, struct shm_peer *peer,
         shm->slots[outgoing->slot].published = true;
     }
     entry_publish(peer, entry);
-    shm->transport.counters.messages_sent++;
-    shm->transport.counters.bytes_sent += outgoing->header.length;
-    shm->transport.counters.wire_bytes_sent += outgoing->header.length;
+    note_sent(shm, (size_t)outgoing->header.length);
     return true;
 }
 
