@@ -216,6 +216,37 @@ Test(verbs, many_large_messages_in_flight) {
     close_large();
 }
 
+/* A window of receives that is kept full: the peer is told of half a window at a time. */
+Test(verbs, a_window_of_places_is_told_by_halves) {
+    enum { WINDOW = 16, COUNT = 10 * WINDOW };
+    struct world_ticket sending[WINDOW], receiving[WINDOW];
+    open_large();
+    warm(&there, large[0], large[1], 1);
+    size_t each = LARGE / WINDOW;
+    struct fake_counts before = fake_counts;
+    pattern_fill(large[0], LARGE, 5);
+    memset(large[1], 0, LARGE);
+    for (size_t i = 0; i < COUNT + WINDOW; i++) {
+        struct transport_header header = header_make(i, each);
+        size_t at = i % WINDOW;
+        if (i >= WINDOW)
+            WORLD_UNTIL(&world, sending[at].done && receiving[at].done);
+        if (i >= COUNT)
+            continue;
+        cr_assert(link_post(&there, large[1] + at * each, each, &receiving[at]));
+        link_send(&there, &header, large[0] + at * each, &sending[at]);
+    }
+    cr_assert_eq(memcmp(large[0], large[1], LARGE), 0);
+    uint64_t told = 0;
+    size_t domains = before.immediates > 0 ? 1 : 2;
+    for (size_t i = domains; i < 2 * domains; i++)
+        told += fake_counts.controls[i] - before.controls[i];
+    cr_assert_leq(told, WINDOW + 2 * COUNT / WINDOW, "%d messages tell of %d places", (int)told,
+                  COUNT);
+    cr_assert_geq(fake_counts.writes - before.writes, COUNT - WINDOW, "written in place");
+    close_large();
+}
+
 /* When the receiver has let go, a write that was on its way changes nothing; other streams and
  * later messages are served, soon by writes again. */
 Test(verbs, quiesced_receiver_is_not_written) {

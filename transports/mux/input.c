@@ -70,7 +70,7 @@ static void begin_data(struct mux_connection *connection, struct transport_strea
     connection->piece_done = 0;
     connection->was_large = frame->length >= MUX_LARGE;
     if (post) {
-        TAILQ_REMOVE(&stream->posts, post, link);
+        mux_post_begun(stream, post);
         connection->drop |= post->dropped;
     }
     if (connection->drop)

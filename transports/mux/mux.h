@@ -18,7 +18,8 @@
  * whatever is dropped before it was begun leaves no gap.
  *
  * Places. A pipe that can write into the peer's memory beside its bytes may be told by the receiver
- * where one posted message belongs (PLACE frame, which permits the message too). The sender may
+ * where one posted message belongs (PLACE frame, which permits the message too); of a window of
+ * receives half at a time, since each frame costs both adapters a request. The sender may
  * then write it there and send its DATA frame without payload when the write is complete. It need
  * not: a message whose bytes follow its frame is always right, so nothing depends on places.
  *
@@ -189,6 +190,7 @@ struct transport_stream {
     uint64_t taken;      /* consumed, */
     uint64_t reported;   /* and told to the peer */
     struct mux_posts posts;
+    uint64_t places_told, places_kept; /* of posts: told to the peer, to be told later */
     struct mux_messages arrived;
     bool has_request, counted_request;
     uint64_t request_number;
@@ -457,6 +459,11 @@ bool mux_pending(struct transport *transport, struct transport_stream *stream,
                  struct transport_header *header);
 void mux_message_free(struct transport_stream *stream, struct mux_message *message);
 void mux_post_free(struct transport_stream *stream, struct mux_post *post);
+/* The message of a post begins to arrive: takes it off the list. */
+void mux_post_begun(struct transport_stream *stream, struct mux_post *post);
+/* Tells of the places that wait for it, if those are at least as many as the peer knows still, or
+ * `now`. */
+void mux_tell_places(struct transport_stream *stream, bool now);
 /* Eager charge was consumed here. */
 void mux_taken(struct transport_stream *stream, uint32_t charge);
 /* Completes a receive with a message that is here; frees both. */

@@ -59,17 +59,33 @@ static void announce(struct transport_stream *stream, struct mux_post *post) {
     connection->nposts++;
     mux_connection_touch(connection);
     post->number = stream->announced++;
-    if (post->length > connection->mux->eager_bytes ||
-        (stream->has_request && stream->request_number < stream->announced)) {
-        stream->grant = stream->announced;
-        mux_need(stream, MUX_NEED_CREDIT);
-    }
     const struct mux_pipe *pipe = connection->mux->pipe;
-    if (post->posted && pipe->place && post->length >= pipe->place_from &&
-        pipe->place(connection, post, &post->place)) {
-        post->placed = true;
-        mux_need(stream, MUX_NEED_PLACE);
+    bool asked = stream->has_request && stream->request_number < stream->announced;
+    post->placed = post->posted && pipe->place && post->length >= pipe->place_from &&
+                   pipe->place(connection, post, &post->place);
+    if (post->length > connection->mux->eager_bytes || asked) {
+        stream->grant = stream->announced;
+        if (asked || !post->placed)
+            mux_need(stream, MUX_NEED_CREDIT);
     }
+    if (post->placed) {
+        stream->places_kept++;
+        mux_tell_places(stream, asked);
+    }
+}
+
+void mux_tell_places(struct transport_stream *stream, bool now) {
+    if (stream->places_kept > 0 && (now || stream->places_kept >= stream->places_told))
+        mux_need(stream, MUX_NEED_PLACE);
+}
+
+void mux_post_begun(struct transport_stream *stream, struct mux_post *post) {
+    TAILQ_REMOVE(&stream->posts, post, link);
+    if (post->told)
+        stream->places_told--;
+    else if (post->placed)
+        stream->places_kept--;
+    mux_tell_places(stream, false);
 }
 
 void mux_expect(struct transport *transport, struct transport_stream *stream, size_t length) {

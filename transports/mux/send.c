@@ -326,6 +326,8 @@ static void batch_place(struct transport_stream *stream) {
     }
     struct frame *frame = batch_frame(stream->connection, FRAME_PLACE);
     post->told = true;
+    stream->places_told++;
+    stream->places_kept--;
     frame->message = post->number;
     frame->total = post->place.address;
     frame->length = post->place.length;

@@ -85,6 +85,7 @@ void mux_posts_unplace(struct mux_connection *connection) {
     for (stream = connection->streams; stream; stream = stream->hh.next) {
         TAILQ_FOREACH(post, &stream->posts, link)
         post->placed = false;
+        stream->places_kept = 0;
     }
 }
 
@@ -143,6 +144,7 @@ static void stream_empty(struct transport_stream *stream) {
         TAILQ_REMOVE(&stream->posts, post, link);
         mux_post_free(stream, post);
     }
+    stream->places_told = stream->places_kept = 0;
     while ((message = TAILQ_FIRST(&stream->arrived))) {
         TAILQ_REMOVE(&stream->arrived, message, link);
         mux_taken(stream, message->charge);

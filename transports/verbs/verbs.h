@@ -63,7 +63,7 @@
 /* One write; a message of this length keeps any adapter busy while the next one is told of. */
 #define VERBS_PREFERRED_SLICE ((size_t)4 << 20)
 /* Written per turn of progress and peer, at least one message. */
-#define VERBS_TURN_BYTES ((size_t)64 << 10)
+#define VERBS_TURN_BYTES ((size_t)128 << 10)
 /* Each stripe of a striped message has at least this many bytes. */
 #define VERBS_STRIPE_FROM ((size_t)64 << 10)
 /* Of a send: 4.096 us * 2^16 = 268 ms without acknowledgement, repeated 6 times, then an error. 7
