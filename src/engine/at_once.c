@@ -1,6 +1,7 @@
-/* Small messages that end in their call, without a request: one that can leave at once, or is
- * there. A call like the one before is known by peer, tag and type, and only its buffer is looked
- * at. */
+/* Messages of one slice that end in their call, without a request: one that can leave at once, or
+ * is there. A call like the one before is known by peer, tag and type, and only its buffer is
+ * looked at. */
+#include "base/cpu.h"
 #include "engine/call.h"
 #include "engine/p2p_state.h"
 #include "engine/record_calls.h"
@@ -14,6 +15,8 @@
  * one that does not becomes a request, which costs about as much. */
 #define P2P_OWN_LOOKS 128
 #define P2P_FEW_LOOKS 24
+/* Looks, for each turn, of a receive at a message that its sender still writes. */
+#define P2P_PART_LOOKS 16
 
 static bool send_at_once(struct p2p_lane *lane, const void *data, size_t bytes) {
     struct transport *transport = lane->link.transport;
@@ -24,8 +27,7 @@ static bool send_at_once(struct p2p_lane *lane, const void *data, size_t bytes) 
         struct transport_slot slot;
         if (transport->ops->reserve(transport, stream, &header, &slot) != TRANSPORT_OK)
             return false;
-        reduce_hand_over(lane->comm->isa, slot.near, slot.data, data, bytes);
-        transport->ops->commit(transport, stream, &slot);
+        p2p_fill(lane, &slot, data, bytes);
     }
     link_note_sent(&lane->link, bytes);
     lane->sent++;
@@ -42,17 +44,23 @@ static void note_taken(struct p2p_lane *lane, const struct call_args *args, size
     }
 }
 
-/* Takes a message that is there, whole, no longer than the buffer, and was announced. */
-static bool take_announced(struct p2p_lane *lane, const struct call_args *args, size_t bytes) {
+/* Takes what is there of a message that was announced and fits into the buffer, `*taken` bytes of
+ * which were taken before. True: that was all. */
+static bool take_announced(struct p2p_lane *lane, const struct call_args *args, size_t bytes,
+                           size_t *taken) {
     struct transport *transport = lane->link.transport;
     struct transport_arrival arrival;
     if (transport->ops->peek(transport, lane->link.stream, &arrival) != TRANSPORT_OK)
         return false;
-    size_t length = (size_t)arrival.header.length;
+    size_t length = (size_t)arrival.header.length, there = arrival.pieces[0].length;
     if (arrival.header.sequence != lane->received || arrival.header.slice != 0 ||
         arrival.header.total != length || length > bytes || arrival.pieces[1].length > 0)
         return false;
-    reduce_copy(lane->comm->isa, args->recv, arrival.pieces[0].data, length);
+    p2p_take(lane, length, (char *)args->recv + *taken,
+             (const char *)arrival.pieces[0].data + *taken, there - *taken);
+    *taken = there;
+    if (there < length)
+        return false;
     transport->ops->release(transport, lane->link.stream, &arrival);
     note_taken(lane, args, length);
     return true;
@@ -78,20 +86,30 @@ static bool take_at_once(struct p2p_lane *lane, const struct call_args *args, si
 }
 
 static bool receive_at_once(struct p2p_lane *lane, const struct call_args *args, size_t bytes,
-                            uint32_t turns) {
+                            uint32_t turns, struct p2p_begun *begun) {
     rota_comm *comm = lane->comm;
     struct domain *domain = &comm->job->domain;
     struct transport *transport = lane->link.transport;
+    begun->announced = true;
     if (!lane_takes_announced(lane))
         transport->ops->expect(transport, lane->link.stream, bytes);
-    for (uint32_t turn = 0; turn < turns; turn++) {
-        if (take_announced(lane, args, bytes))
+    uint32_t looks = 0;
+    for (uint32_t turn = 0; turn < turns;
+         turn += begun->taken == 0 || looks % P2P_PART_LOOKS == 0) {
+        size_t before = begun->taken;
+        if (take_announced(lane, args, bytes, &begun->taken))
             return true;
         if (atomic_load_explicit(&domain->wanted, memory_order_relaxed) != 0 ||
             atomic_load_explicit(&comm->status, memory_order_relaxed) != ROTA_OK ||
             link_failed(&lane->link))
             return false;
-        job_progress(comm->job);
+        if (begun->taken != before)
+            continue;
+        looks++;
+        if (begun->taken > 0)
+            cpu_relax();
+        else
+            job_progress(comm->job);
     }
     return false;
 }
@@ -141,12 +159,21 @@ static void note_past(rota_comm *comm, const struct call_args *args, const rota_
     record_message(comm, args);
 }
 
+/* Longer messages go from memory to memory, or in slices; and receives that do not wait for theirs
+ * are announced before those behind them come. */
+static size_t most_at_once(const struct p2p_lane *lane, bool receives) {
+    const struct transport_caps *caps = &lane->link.transport->caps;
+    return receives || caps->posts_send || caps->posts_recv ? P2P_POST_BYTES - 1
+                                                            : p2p_slice_bytes(lane);
+}
+
 static bool run_at_once(rota_comm *comm, const struct call_args *args, bool waits,
-                        bool *announced) {
+                        struct p2p_begun *begun) {
     struct p2p_table *table = comm->p2p;
     size_t bytes = args->count * rota_dtype_size(args->dtype);
-    struct p2p_lane *lane = bytes < P2P_POST_BYTES ? lane_find(table, args) : NULL;
-    if (lane == NULL || lane->link.stream == NULL || link_failed(&lane->link))
+    struct p2p_lane *lane = lane_find(table, args);
+    if (lane == NULL || lane->link.stream == NULL || link_failed(&lane->link) ||
+        bytes > most_at_once(lane, !waits && args->kind == ROTA_KIND_RECV))
         return false;
     if (!waits && lane->link.transport->caps.gathers)
         return false; /* a burst of requests goes together */
@@ -159,19 +186,18 @@ static bool run_at_once(rota_comm *comm, const struct call_args *args, bool wait
         return false;
     if (take_at_once(lane, args, bytes, 1))
         return true;
-    *announced = true;
     uint32_t turns = comm->job->domain.spin_turns;
     if (lane->link.transport->ops->places != NULL)
         turns *= P2P_FAR_TURNS;
-    return receive_at_once(lane, args, bytes, waits ? turns : P2P_LOOKS);
+    return receive_at_once(lane, args, bytes, waits ? turns : P2P_LOOKS, begun);
 }
 
 bool p2p_at_once(rota_comm *comm, const struct call_args *args, const rota_call *call,
-                 bool *announced) {
+                 struct p2p_begun *begun) {
     bool waits = waits_for(call);
-    *announced = false;
+    *begun = (struct p2p_begun){0};
     if ((!waits && call->done != NULL) || !memory_identify(buffer_of(args), 1)->host_readable ||
-        !run_at_once(comm, args, waits, announced))
+        !run_at_once(comm, args, waits, begun))
         return false;
     note_past(comm, args, call);
     return true;

@@ -258,10 +258,10 @@ void collective_begin_p2p(rota_request *request) {
 
 rota_status collective_p2p(rota_comm *comm, const struct call_args *args, const rota_call *call) {
     struct job *job = comm->job;
-    bool announced = false;
+    struct p2p_begun begun;
     domain_enter(&job->domain);
     rota_status status = comm_usable(comm);
-    if (status == ROTA_OK && p2p_at_once(comm, args, call, &announced)) {
+    if (status == ROTA_OK && p2p_at_once(comm, args, call, &begun)) {
         domain_leave(&job->domain);
         if (atomic_load_explicit(&job->has_callbacks, memory_order_relaxed))
             job_run_callbacks(job);
@@ -276,7 +276,8 @@ rota_status collective_p2p(rota_comm *comm, const struct call_args *args, const 
     }
     if (call != NULL && call->request != NULL)
         *call->request = request;
-    request->p2p.first_announced = announced;
+    request->p2p.first_announced = begun.announced;
+    request->p2p.taken = begun.taken;
     collective_begin_p2p(request);
     if (call != NULL && call->request != NULL)
         request_leave(request);

@@ -85,7 +85,7 @@ static struct p2p_lane *lane_get(struct p2p_table *table, int peer, int tag) {
 }
 
 /* Where the peer writes into the user's memory longer slices cost nothing. */
-static size_t slice_bytes(const struct p2p_lane *lane) {
+size_t p2p_slice_bytes(const struct p2p_lane *lane) {
     const struct job *job = lane->comm->job;
     const struct transport *transport = lane->link.transport;
     size_t preferred = transport->caps.preferred_slice;
@@ -135,14 +135,29 @@ static void send_done(struct transport_ticket *ticket, enum transport_result res
         pump_sends(lane);
 }
 
+void p2p_fill(struct p2p_lane *lane, struct transport_slot *slot, const void *data, size_t length) {
+    struct transport *transport = lane->link.transport;
+    const char *from = data;
+    size_t done = 0;
+    for (; transport->ops->publish != NULL && length - done > P2P_PART_BYTES;
+         done += P2P_PART_BYTES) {
+        reduce_publish(lane->comm->isa, (char *)slot->data + done, from + done, P2P_PART_BYTES);
+        transport->ops->publish(transport, lane->link.stream, slot, done + P2P_PART_BYTES);
+    }
+    if (length > done)
+        reduce_hand_over(lane->comm->isa, slot->near, (char *)slot->data + done, from + done,
+                         length - done);
+    transport->ops->commit(transport, lane->link.stream, slot);
+}
+
 /* Hands one slice to the transport. */
 static enum transport_result send_slice(struct p2p_lane *lane, rota_request *request) {
     struct p2p_state *p2p = &request->p2p;
     struct transport *transport = lane->link.transport;
     size_t length = p2p->total - p2p->announced;
-    length = length < slice_bytes(lane) ? length : slice_bytes(lane);
+    length = length < p2p_slice_bytes(lane) ? length : p2p_slice_bytes(lane);
     struct transport_header header = {.sequence = lane->sent,
-                                      .slice = (uint32_t)(p2p->announced / slice_bytes(lane)),
+                                      .slice = (uint32_t)(p2p->announced / p2p_slice_bytes(lane)),
                                       .length = length,
                                       .total = p2p->announced == 0 ? p2p->total : 0};
     unsigned char *data = length > 0 ? buffer_of(request) + p2p->announced : NULL;
@@ -173,16 +188,7 @@ static enum transport_result send_slice(struct p2p_lane *lane, rota_request *req
         transport->ops->reserve(transport, lane->link.stream, &header, &slot);
     if (result != TRANSPORT_OK)
         return result;
-    size_t done = 0;
-    for (; transport->ops->publish != NULL && length - done > P2P_PART_BYTES;
-         done += P2P_PART_BYTES) {
-        reduce_publish(lane->comm->isa, (char *)slot.data + done, data + done, P2P_PART_BYTES);
-        transport->ops->publish(transport, lane->link.stream, &slot, done + P2P_PART_BYTES);
-    }
-    if (length > done)
-        reduce_hand_over(lane->comm->isa, slot.near, (char *)slot.data + done, data + done,
-                         length - done);
-    transport->ops->commit(transport, lane->link.stream, &slot);
+    p2p_fill(lane, &slot, data, length);
     link_note_sent(&lane->link, length);
     p2p->announced += length;
     p2p->finished += length;
@@ -230,12 +236,13 @@ static void pump_recvs(struct p2p_lane *lane);
 static bool same_message(struct p2p_lane *lane, rota_request *request,
                          const struct transport_header *header) {
     if (header->sequence == lane->received &&
-        header->slice == request->p2p.finished / slice_bytes(lane))
+        header->slice == request->p2p.finished / p2p_slice_bytes(lane))
         return true;
     request_raise(request, ROTA_ERR_MISMATCH, lane->name.peer,
                   "rank %d sent message %llu slice %u where %llu slice %zu was expected",
                   lane->name.peer, (unsigned long long)header->sequence, header->slice,
-                  (unsigned long long)lane->received, request->p2p.finished / slice_bytes(lane));
+                  (unsigned long long)lane->received,
+                  request->p2p.finished / p2p_slice_bytes(lane));
     fail_request(request);
     return false;
 }
@@ -332,13 +339,14 @@ static void recv_announce(struct p2p_lane *lane, rota_request *request, size_t o
     transport->ops->expect(transport, lane->link.stream, length);
 }
 
-typedef void copy_fn(enum cpu_isa isa, void *dst, const void *src, size_t bytes);
-
-/* What copies a message of `total` bytes to the user's memory. */
-static copy_fn *copy_of(size_t total) {
+void p2p_take(const struct p2p_lane *lane, size_t total, void *to, const void *from, size_t bytes) {
+    enum cpu_isa isa = lane->comm->isa;
     if (total >= P2P_STREAM_BYTES)
-        return reduce_stream;
-    return total >= P2P_STRING_BYTES ? reduce_publish : reduce_copy;
+        reduce_stream(isa, to, from, bytes);
+    else if (total >= P2P_STRING_BYTES)
+        reduce_publish(isa, to, from, bytes);
+    else
+        reduce_copy(isa, to, from, bytes);
 }
 
 /* The first receive behind the head that has announced its message; NULL: none has. */
@@ -363,7 +371,7 @@ static bool recv_peeked(struct p2p_lane *lane, rota_request *request) {
         return false;
     struct transport_header header = arrival.header;
     struct p2p_state *p2p = &request->p2p;
-    copy_fn *copy = copy_of(p2p->begun ? p2p->total : (size_t)header.total);
+    size_t total = p2p->begun ? p2p->total : (size_t)header.total;
     size_t at = p2p->finished, skip = p2p->taken; /* of the first piece: was copied before */
     for (int i = 0; i < 2; i++) {
         size_t length = arrival.pieces[i].length - skip;
@@ -371,8 +379,8 @@ static bool recv_peeked(struct p2p_lane *lane, rota_request *request) {
         size_t room = at < p2p->bytes ? p2p->bytes - at : 0;
         size_t part = length < room ? length : room;
         if (part > 0)
-            copy(lane->comm->isa, buffer_of(request) + at,
-                 (const char *)arrival.pieces[i].data + skip, part);
+            p2p_take(lane, total, buffer_of(request) + at,
+                     (const char *)arrival.pieces[i].data + skip, part);
         at += length;
         skip = 0;
     }
@@ -394,7 +402,7 @@ static bool recv_peeked(struct p2p_lane *lane, rota_request *request) {
 static void recv_announce_more(struct p2p_lane *lane, rota_request *request) {
     const struct transport *transport = lane->link.transport;
     struct p2p_state *p2p = &request->p2p;
-    size_t slice = slice_bytes(lane);
+    size_t slice = p2p_slice_bytes(lane);
     if (transport->ops->places != NULL && announced_behind(lane) != NULL)
         return;
     if (!p2p->begun) {
@@ -421,7 +429,7 @@ static void recv_announce_more(struct p2p_lane *lane, rota_request *request) {
 static bool goes_ahead(const struct p2p_lane *lane, const rota_request *request) {
     struct transport *transport = lane->link.transport;
     size_t bytes = request->p2p.bytes;
-    if (bytes <= transport->caps.eager_bytes || bytes > slice_bytes(lane))
+    if (bytes <= transport->caps.eager_bytes || bytes > p2p_slice_bytes(lane))
         return false;
     if (!transport->caps.posts_recv)
         return true;

@@ -42,11 +42,16 @@ void p2p_table_destroy(struct p2p_table *table);
 size_t p2p_memory(const struct p2p_table *table);
 /* Starts a send or receive; it may end at once. */
 void p2p_start(rota_request *request);
-/* A call as far as it needs no request of its own: a small message in host memory that is sent at
- * once, or is there; a caller that waits polls for it as its wait would begin. False: the caller
- * makes a request, and tells it *announced, whether the receive's message was announced already. */
+/* How far a receive has come before it became a request. */
+struct p2p_begun {
+    bool announced; /* its message was, to the peer */
+    size_t taken;   /* bytes copied of it */
+};
+/* A call as far as it needs no request of its own: a message of one slice in host memory that is
+ * sent at once, or is there; a caller that waits polls for it as its wait would begin. False: the
+ * caller makes a request, without leaving the domain meanwhile, that goes on from there. */
 bool p2p_at_once(rota_comm *comm, const struct call_args *args, const rota_call *call,
-                 bool *announced);
+                 struct p2p_begun *begun);
 /* The same of a call, outside the domain, that is like the last small one but for its buffer and
  * has no option but a request: nothing of it was checked yet. False: nothing has happened. */
 bool p2p_run_again(rota_comm *comm, const struct call_args *args, const rota_call *call);

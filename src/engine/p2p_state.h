@@ -51,4 +51,12 @@ static inline bool lane_takes_announced(struct p2p_lane *lane) {
     return left;
 }
 
+/* What a message longer than that is cut into. */
+size_t p2p_slice_bytes(const struct p2p_lane *lane);
+/* Copies a message into a reserved slot and sends it; a long one is shown to its receiver as it
+ * grows. */
+void p2p_fill(struct p2p_lane *lane, struct transport_slot *slot, const void *data, size_t length);
+/* Copies a part of a message of `total` bytes out of the transport's memory. */
+void p2p_take(const struct p2p_lane *lane, size_t total, void *to, const void *from, size_t bytes);
+
 #endif

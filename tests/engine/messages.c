@@ -1,6 +1,7 @@
 /* Point to point: order, tags, any source, truncation, self sends, floods; and the cases about
  * shapes and places of buffers in collectives. */
 #include "ranks.h"
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -353,6 +354,48 @@ static void calls_alike(void) {
     all_ways(2, 20000, alike_body, NULL);
 }
 
+/* Messages of up to a slice, which their receivers take as they are written, while another thread
+ * of each rank wants the library too: a receive that had begun goes on as a request. */
+enum { SLICE_MESSAGES = 400, SLICE_MOST = 65536 };
+
+static void exchange(const struct rank *rank, int tag, size_t most) {
+    unsigned seed = (unsigned)tag;
+    int other = 1 - rank->rank;
+    uint8_t *out = malloc(most), *in = malloc(most);
+    for (int m = 0; m < SLICE_MESSAGES; m++) {
+        size_t bytes = 1 + (size_t)rand_r(&seed) % most;
+        rota_recv_info info = ROTA_RECV_INFO_INIT;
+        memset(in, 0, bytes);
+        for (size_t i = 0; i < bytes; i++)
+            out[i] = (uint8_t)(i * 7 + i / 256 + (size_t)m + (size_t)tag);
+        if ((m + rank->rank) % 2 == 0)
+            CHECK_OK(rota_send(out, bytes, ROTA_UINT8, other, tag, rank->comm, NULL));
+        CHECK_OK(rota_recv(in, most, ROTA_UINT8, other, tag, rank->comm, &info, NULL));
+        CHECK(info.count == bytes && memcmp(in, out, bytes) == 0, "message %d of %zu bytes: %zu", m,
+              bytes, info.count);
+        if ((m + rank->rank) % 2 != 0)
+            CHECK_OK(rota_send(out, bytes, ROTA_UINT8, other, tag, rank->comm, NULL));
+    }
+    free(in);
+    free(out);
+}
+
+static void *exchange_short(void *rank) {
+    exchange(rank, 2, 100);
+    return NULL;
+}
+
+static void slices_body(const struct rank *rank) {
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, exchange_short, (void *)(uintptr_t)rank) == 0, "no thread");
+    exchange(rank, 1, SLICE_MOST);
+    pthread_join(thread, NULL);
+}
+
+static void slices_are_taken_as_they_come(void) {
+    all_ways(2, 20000, slices_body, NULL);
+}
+
 /* Many receives stand in a row whose memory peers may write themselves: messages that are longer
  * than their buffers (by several slices), shorter ones, and receives that were given up among them
  * must not shift anything. Two seeds, so that what is announced when differs. */
@@ -598,6 +641,7 @@ int main(int argc, char **argv) {
         {"any_source_keeps_order", any_source_keeps_order},
         {"messages_end_at_once", messages_end_at_once},
         {"calls_alike", calls_alike},
+        {"slices_are_taken_as_they_come", slices_are_taken_as_they_come},
         {"receives_in_a_row", receives_in_a_row},
         {NULL, NULL}};
     return cases_main(cases, argc, argv);

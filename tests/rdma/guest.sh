@@ -75,13 +75,13 @@ part_one() {
 
 part_matrix() {
   local algorithm
-  matrix 300 "matrix: threads" --ranks 2,4 --samples "$(times 60 600)"
-  matrix 300 "matrix: threads, slices of 512 bytes" --ranks 3,4 --slice 512 --samples "$(times 40 400)"
-  matrix 300 "matrix: mock memory" --ranks 4 --memory mock --delay 50 --samples "$(times 20 200)"
+  matrix 300 "matrix: threads" --ranks 2,4 --samples "$(times 60 1500)"
+  matrix 300 "matrix: threads, slices of 512 bytes" --ranks 3,4 --slice 512 --samples "$(times 40 1000)"
+  matrix 300 "matrix: mock memory" --ranks 4 --memory mock --delay 50 --samples "$(times 20 500)"
   for algorithm in $("$rota" info | sed -n 's/^  \([a-z_]*\) .*/\1/p' | sort -u); do
     grep -q "ALGORITHM($algorithm)" "$source/algorithms/algorithms.def" || continue
     matrix 300 "matrix: $algorithm" --algorithm "$algorithm" --ranks 4 --slice 1000 \
-      --samples "$(times 20 160)"
+      --samples "$(times 20 400)"
   done
   job 600 "all operations, all sizes" 4 any "$rota" bench --all -b 8 -e "$(times 1M 64M)" -f 32 \
     -n 1 -w 0 --transport "$transport"
@@ -107,11 +107,11 @@ part_pair() {
     check 200 "packets of 1024 bytes by setting" bash -c "packets_of 1024 900 1200"
   fi
   job 300 "matrix, 2 ranks on two devices" 2 turns "$tests/test_matrix" --joined \
-    --transport "$transport" --seed "$seed" --samples "$(times 60 600)"
+    --transport "$transport" --seed "$seed" --samples "$(times 60 1500)"
   job 300 "matrix, 4 ranks on two devices" 4 turns "$tests/test_matrix" --joined \
-    --transport "$transport" --seed "$seed" --samples "$(times 60 600)"
+    --transport "$transport" --seed "$seed" --samples "$(times 60 1500)"
   job 300 "matrix, 4 ranks, slices of 4096 bytes" 4 halves "$tests/test_matrix" --joined \
-    --transport "$transport" --seed "$seed" --slice 4096 --samples "$(times 40 400)"
+    --transport "$transport" --seed "$seed" --slice 4096 --samples "$(times 40 1000)"
   job 300 "all-reduce of all sizes" 4 turns "$rota" bench all_reduce -b 8 -e "$(times 4M 64M)" \
     -f 8 -n 1 -w 0 --transport "$transport"
   job 300 "messages in a ring" 4 turns "$rota" bench send_recv -b 8 -e "$(times 4M 64M)" -f 8 \
@@ -210,9 +210,9 @@ machines() {
 
 part_machines() {
   machines 300 "two machines: matrix" "$tests/test_matrix" --joined --transport "$transport" \
-    --seed "$seed" --samples "$(times 60 600)"
+    --seed "$seed" --samples "$(times 60 1500)"
   machines 300 "two machines: matrix, shm inside" "$tests/test_matrix" --joined \
-    --transport "shm,$transport" --seed "$seed" --samples "$(times 60 600)"
+    --transport "shm,$transport" --seed "$seed" --samples "$(times 60 1500)"
   machines 300 "two machines: all-reduce of all sizes" "$rota" bench all_reduce -b 8 \
     -e "$(times 4M 64M)" -f 8 -n 1 -w 0 --transport "$transport"
   local way

@@ -98,6 +98,10 @@ static void slot_free(struct shm *shm, int32_t slot) {
     pool->free[pool->nfree++] = (uint16_t)slot;
 }
 
+/* Small slots that a peer holds before those that it has given back are looked for: so few are in
+ * use that they stay in the caches. Large ones that were just read are the slower to write. */
+enum { HOT_SLOTS = 8 };
+
 /* Takes a slot of a pool for a message to the peer, -1 when there is none. No peer may hold more
  * than half of the small or a quarter of the large ones, and the last eighth is for peers that hold
  * nothing: so one that does not read stops nobody else. */
@@ -288,6 +292,8 @@ enum transport_result shm_reserve(struct transport *transport, struct transport_
     }
     int32_t taken = -1;
     if (!in_entry) {
+        if (peer->held[0] >= HOT_SLOTS)
+            (void)harvest_peer(shm, peer);
         taken = slot_take(shm, peer, length, announced);
         if (taken < 0 && shm_harvest(shm))
             taken = slot_take(shm, peer, length, announced);
