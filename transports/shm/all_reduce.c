@@ -35,12 +35,8 @@ static const struct native_form form_one_shot = {"shm-one-shot", "direct", 0};
 static const struct native_form form_two_shot = {"shm-two-shot", "direct_two_shot", 0};
 static const struct native_form form_mapped = {"shm-mapped", "direct_two_shot", 0};
 
-/* Calls from this size on may use mapped buffers, and the bytes of a slice when all are. */
-#define MAPPED_BYTES ((size_t)256 * 1024)
+/* A slice where all buffers are mapped. */
 #define MAPPED_SLICE_BYTES ((size_t)1024 * 1024)
-
-/* Chunks of a slice begin at multiples of this many elements. */
-#define CHUNK_ELEMENTS 64
 
 /* Largest one-shot call. One-shot reads n - 1 whole operands, two-shot twice (n - 1) / n of one,
  * but waits for all members a second time. Measured for two members: equal at 32 to 64 KiB; for
@@ -145,10 +141,10 @@ struct slice {
 };
 
 static inline size_t slice_elements(const struct native_call *call, size_t bytes) {
-    return (bytes / call->spec->element_size) & ~(size_t)(CHUNK_ELEMENTS - 1);
+    return (bytes / call->spec->element_size) & ~(size_t)(SHM_CHUNK_ELEMENTS - 1);
 }
 static inline bool may_be_mapped(const struct native_group *group, const struct native_call *call) {
-    return call->bytes >= MAPPED_BYTES && (group->forms & SHM_FORM_MAPPED);
+    return call->bytes >= SHM_MAPPED_BYTES && (group->forms & SHM_FORM_MAPPED);
 }
 
 static struct slice slice_at(const struct native_group *group, const struct native_call *call,
@@ -157,7 +153,8 @@ static struct slice slice_at(const struct native_group *group, const struct nati
     struct slice slice = {.first = index * step, .size = call->spec->element_size};
     slice.count = call->count - slice.first < step ? call->count - slice.first : step;
     size_t n = (size_t)group->n;
-    slice.share = ((slice.count + n - 1) / n + CHUNK_ELEMENTS - 1) & ~(size_t)(CHUNK_ELEMENTS - 1);
+    slice.share =
+        ((slice.count + n - 1) / n + SHM_CHUNK_ELEMENTS - 1) & ~(size_t)(SHM_CHUNK_ELEMENTS - 1);
     return slice;
 }
 
@@ -175,9 +172,8 @@ static inline size_t chunk_at(const struct slice *slice, int member, size_t *off
 
 /* All lines are there: decides what is read in place, the same on all members. False when a line
  * names what is no buffer; group->peer is then its member. */
-static bool buffers_take(struct native_group *group, const struct native_call *call) {
+static bool decide(struct native_group *group, const struct native_call *call) {
     bool mapped = group->sent && group->received, lent = group->received;
-    struct shm_line_buffers buffers;
     group->known = true;
     group->peer = 0;
     if (!may_be_mapped(group, call))
@@ -186,16 +182,12 @@ static bool buffers_take(struct native_group *group, const struct native_call *c
         struct shm_member *member = &group->members[i];
         if (i == group->self)
             continue;
-        memcpy(&buffers, line_of(group, i)->payload, sizeof buffers);
-        mapped &= buffers.send && buffers.recv;
-        lent |= buffers.recv != 0;
-        if (!is_inside(member, buffers.send, call->bytes) ||
-            !is_inside(member, buffers.recv, call->bytes)) {
+        if (!buffers_take(group, member, line_of(group, i), call->bytes, call->bytes)) {
             group->peer = i;
             return false;
         }
-        member->send = buffers.send ? member->heap + (buffers.send - 1) : NULL;
-        member->recv = buffers.recv ? member->heap + (buffers.recv - 1) : NULL;
+        mapped &= member->send && member->recv;
+        lent |= member->recv != NULL;
     }
     group->lent = lent;
     group->mapped = mapped;
@@ -208,7 +200,7 @@ static struct native_result two_shot_lines(struct native_group *group,
                                            const struct native_call *call,
                                            struct native_wait *wait) {
     struct native_result result = lines_wait(group, call, wait);
-    if (result.outcome == NATIVE_DONE && !buffers_take(group, call))
+    if (result.outcome == NATIVE_DONE && !decide(group, call))
         result = shm_mismatch(group, call, group->peer, line_of(group, group->peer));
     return result;
 }
@@ -239,8 +231,7 @@ static void two_shot_begin(struct native_group *group, const struct native_call 
         group->sent = shm_heap_find(heap, call->send, call->bytes);
         group->received = shm_heap_find(heap, call->recv, call->bytes);
     }
-    struct shm_line_buffers buffers = {group->sent, group->received};
-    memcpy(own_line(group)->payload, &buffers, sizeof buffers);
+    buffers_name(group, own_line(group));
     if (group->sent || group->received) {
         line_publish(group);
         group->phase = SHM_PHASE_LINES;

@@ -179,7 +179,7 @@ static enum native_outcome show(struct native_group *group, const struct native_
         struct shm_group_line *line = &group->area->line[group->place];
         line->fingerprint = group->word;
         if (group->room == SHM_ROOM_MOVE)
-            memcpy(line->payload, &group->sent, sizeof group->sent);
+            buffers_name(group, line);
         /* Release, as the next one: partner is wait_for in take. */
         atomic_store_explicit(&line->sequence, group->number, memory_order_release);
     } else {
@@ -205,18 +205,11 @@ static void keep(struct native_group *group, const struct native_call *call) {
 /* -- taking ----------------------------------------------------------------------------------- */
 
 /* Reads in a member's line whether its input is mapped. False when the line names no buffer. */
-static bool buffer_take(struct native_group *group, const struct native_call *call,
-                        struct shm_member *member, const struct shm_group_line *line) {
-    struct shm_line_buffers buffers;
-    memcpy(&buffers, line->payload, sizeof buffers);
-    member->send = NULL;
-    group->mapped &= buffers.send != 0;
-    if (buffers.send == 0)
-        return true;
-    if (!(group->forms & SHM_FORM_MAPPED) ||
-        !is_inside(member, buffers.send, given_bytes(group, group->flow, call->bytes)))
+static bool input_take(struct native_group *group, const struct native_call *call,
+                       struct shm_member *member, const struct shm_group_line *line) {
+    if (!buffers_take(group, member, line, given_bytes(group, group->flow, call->bytes), 0))
         return false;
-    member->send = member->heap + (buffers.send - 1);
+    group->mapped &= member->send != NULL;
     return true;
 }
 
@@ -236,7 +229,7 @@ static struct native_result slice_wait(struct native_group *group, const struct 
     result.outcome = wait_for(group, peer, &line->sequence, group->number, wait);
     if (result.outcome == NATIVE_DONE &&
         (line_differs(group, line) ||
-         (group->room == SHM_ROOM_MOVE && !buffer_take(group, call, member, line))))
+         (group->room == SHM_ROOM_MOVE && !input_take(group, call, member, line))))
         return shm_mismatch(group, call, peer, line);
     return result;
 }
@@ -369,7 +362,7 @@ static enum native_outcome begin(struct native_group *group, const struct native
     group->last = flow->way == FROM_ROOT ? call->root + 1 : group->n;
     group->slice = 0;
     group->phase = SHM_PHASE_STAGE;
-    group->sent = 0;
+    group->sent = group->received = 0;
     if (form == &form_staged) {
         group->room = SHM_ROOM_MOVE;
         cut(group, call);

@@ -7,6 +7,10 @@
 #define SHM_GROUP_MEMBERS 256
 /* What is copied into outputs from this size on passes the caches, which hold no more of them. */
 #define SHM_STREAM_BYTES ((size_t)8 * 1024 * 1024)
+/* Sums from this size on may read buffers in place. */
+#define SHM_MAPPED_BYTES ((size_t)256 * 1024)
+/* Members' parts of a slice begin at multiples of this many elements. */
+#define SHM_CHUNK_ELEMENTS 64
 
 struct shm_member {
     int rank;

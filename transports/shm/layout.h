@@ -15,7 +15,7 @@
 #include "transports/transport.h"
 
 #define SHM_MAGIC 0x306d687361746f72ull /* "rotashm0", little endian */
-#define SHM_VERSION 5
+#define SHM_VERSION 6
 #define SHM_LINE 128
 #define SHM_PAGE 4096
 

@@ -68,8 +68,6 @@ _Static_assert(SHM_GROUP_MEMBERS <= 256, "a block is at most half of the members
 #define ROOM_BYTES ((size_t)SHM_STAGE_BYTES / 2)
 /* Halves of a slot, for a small call's operand and its partial. */
 #define SLOT_BYTES ((size_t)SHM_ONE_SHOT_BYTES / 2)
-#define MAPPED_BYTES ((size_t)256 * 1024)
-#define CHUNK_ELEMENTS 64
 
 _Static_assert(ROOM_BYTES <= SHM_RESULT_BYTES, "a slice has its room");
 
@@ -171,8 +169,8 @@ static void slice_at(struct run *run, size_t index) {
         run->sent_stride = run->shape->reduces ? call->bytes : 0;
         run->received_stride = run->shape->spreads ? call->bytes : 0;
     } else {
-        run->share = ((run->count + n - 1) / n + CHUNK_ELEMENTS - 1) / CHUNK_ELEMENTS;
-        run->share *= CHUNK_ELEMENTS;
+        run->share = ((run->count + n - 1) / n + SHM_CHUNK_ELEMENTS - 1) / SHM_CHUNK_ELEMENTS;
+        run->share *= SHM_CHUNK_ELEMENTS;
         run->sent_stride = run->received_stride = run->share * run->size;
     }
 }
@@ -420,17 +418,18 @@ static void large_begin(const struct run *run) {
     long_line_begin(group, call);
     if (run->shape->blocks)
         elements /= (size_t)group->n;
-    group->step = elements < CHUNK_ELEMENTS ? elements : elements / CHUNK_ELEMENTS * CHUNK_ELEMENTS;
+    group->step = elements < SHM_CHUNK_ELEMENTS
+                      ? elements
+                      : elements / SHM_CHUNK_ELEMENTS * SHM_CHUNK_ELEMENTS;
     group->slice = 0;
     group->phase = SHM_PHASE_LEVELS;
     group->known = group->lent = false;
     group->streams = got >= SHM_STREAM_BYTES;
-    bool may = (given > got ? given : got) >= MAPPED_BYTES && (group->forms & SHM_FORM_MAPPED);
+    bool may = (given > got ? given : got) >= SHM_MAPPED_BYTES && (group->forms & SHM_FORM_MAPPED);
     const struct shm_heap *heap = &group->shm->heap;
     group->sent = may && run->shape->reduces ? shm_heap_find(heap, call->send, given) : 0;
     group->received = may && run->shape->spreads ? shm_heap_find(heap, call->recv, got) : 0;
-    struct shm_line_buffers buffers = {group->sent, group->received};
-    memcpy(own_line(group)->payload, &buffers, sizeof buffers);
+    buffers_name(group, own_line(group));
     line_publish(group);
 }
 
@@ -444,22 +443,14 @@ static struct native_result lines_read(const struct run *run) {
         (group->sent || !run->shape->reduces) && (group->received || !run->shape->spreads);
     for (int i = 0; i < group->n; i++) {
         struct shm_member *member = &group->members[i];
-        struct shm_line_buffers buffers;
         member->send = member->recv = NULL;
         if (i == group->self)
             continue;
-        memcpy(&buffers, line_of(group, i)->payload, sizeof buffers);
-        if ((!(group->forms & SHM_FORM_MAPPED) && (buffers.send || buffers.recv)) ||
-            !is_inside(member, buffers.send, given_bytes(run)) ||
-            !is_inside(member, buffers.recv, got_bytes(run)))
+        if (!buffers_take(group, member, line_of(group, i), given_bytes(run), got_bytes(run)))
             return shm_mismatch(group, run->call, i, line_of(group, i));
-        if (buffers.send)
-            member->send = member->heap + (buffers.send - 1);
-        if (buffers.recv)
-            member->recv = member->heap + (buffers.recv - 1);
         group->mapped &=
-            (buffers.send || !run->shape->reduces) && (buffers.recv || !run->shape->spreads);
-        group->lent |= buffers.recv != 0;
+            (member->send || !run->shape->reduces) && (member->recv || !run->shape->spreads);
+        group->lent |= member->recv != NULL;
     }
     group->known = true;
     return result;

@@ -142,10 +142,35 @@ static inline void shm_hand_over(const struct native_group *group, uint8_t *dst,
     reduce_hand_over(group->isa, group->near, dst, src, bytes);
 }
 
-/* Whether a buffer that a member's line names lies in that member's heap; 0 names none. */
+/* -- buffers that are read in place ------------------------------------------------------------ */
+
+/* Names in the own line, which is not published yet, which of the call's buffers others read in
+ * place: group->sent and group->received. */
+static inline void buffers_name(const struct native_group *group, struct shm_group_line *line) {
+    struct shm_line_buffers buffers = {group->sent, group->received};
+    memcpy(line->payload, &buffers, sizeof buffers);
+}
+
+/* Whether a buffer of that size that a line names lies in its member's heap; 0 names none. */
 static inline bool is_inside(const struct shm_member *member, uint64_t place, size_t bytes) {
     return place == 0 ||
            (place - 1 < member->heap_bytes && bytes <= member->heap_bytes - (place - 1));
+}
+
+/* Takes from a member's line where its buffers are, NULL where they are not read in place. False:
+ * the line names what is none. */
+static inline bool buffers_take(const struct native_group *group, struct shm_member *member,
+                                const struct shm_group_line *line, size_t send_bytes,
+                                size_t recv_bytes) {
+    struct shm_line_buffers buffers;
+    memcpy(&buffers, line->payload, sizeof buffers);
+    if (((buffers.send || buffers.recv) && !(group->forms & SHM_FORM_MAPPED)) ||
+        !is_inside(member, buffers.send, send_bytes) ||
+        !is_inside(member, buffers.recv, recv_bytes))
+        return false;
+    member->send = buffers.send ? member->heap + (buffers.send - 1) : NULL;
+    member->recv = buffers.recv ? member->heap + (buffers.recv - 1) : NULL;
+    return true;
 }
 
 #endif
