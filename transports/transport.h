@@ -111,6 +111,7 @@ struct transport_peer {
 /* What the engine offers to its transports. All pointers outlive the transport. */
 struct transport_host {
     int rank, nranks;
+    int cores; /* that ranks of this host may use, taken together; 0 until all have met */
     struct net_identity *identity; /* of this rank in its job: key, job id, rank, incarnation */
     const struct settings *settings;
     const struct transport_peer *peers; /* nranks entries; own entry unused */

@@ -342,6 +342,8 @@ static void set_peers(struct job *job) {
 
 static rota_status open_domain(struct job *job) {
     int cores = bootstrap_host_cores(job->records, job->nranks, job->rank), place = -1;
+    for (int i = 0; i < TRANSPORT_COUNT; i++)
+        job->hosts[i].cores = cores;
     for (int r = 0; job->local_ranks > cores && r <= job->rank; r++)
         place += job_same_host(job, r, job->rank);
     rota_status status = domain_init(&job->domain, &job->host.bell, place);

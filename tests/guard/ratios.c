@@ -116,7 +116,7 @@ static const struct {
     int blocks, calls;
     double limit;
 } parts[] = {
-    {"shm, 8 bytes", "shm", 2, 400, 200, 6},
+    {"shm, 8 bytes", "shm", 2, 400, 200, 4},
     {"shm, 1 MiB", "shm", LARGE / sizeof(float), 60, 4, 4},
     {"tcp, 8 bytes", "tcp", 2, 200, 20, 3},
     {"tcp, 1 MiB", "tcp", LARGE / sizeof(float), 40, 2, 4},
@@ -179,11 +179,25 @@ static double least(const double *values, int count) {
     return result;
 }
 
+/* A small call polls for the other rank, and waits by the clock only when that is late. Ranks that
+ * are bound to a core each have one, though each sees only its own. */
+static bool waits_often(const rota_comm *comm, int part) {
+    rota_peer_counters counters = ROTA_PEER_COUNTERS_INIT;
+    int calls = parts[part].blocks * parts[part].calls;
+    if (parts[part].count != 2 || strcmp(parts[part].transport, "shm") != 0 ||
+        rota_usable_cores() < 2)
+        return false;
+    rota_comm_peer_counters(comm, 1, &counters);
+    printf("%-14s %d calls, %llu waits\n", parts[part].name, calls,
+           (unsigned long long)counters.waits);
+    return counters.waits > (unsigned long long)calls / 8;
+}
+
 static int part_check(int part) {
     rota_comm *comms[2];
     struct side sides[2];
     int fds[2], blocks = parts[part].blocks;
-    pthread_t thread;
+    pthread_t threads[2];
     double *times = calloc(2 * (size_t)blocks, sizeof(*times));
     setenv("ROTA_TRANSPORT", parts[part].transport, 1);
     memset(lines, 0, sizeof(lines));
@@ -211,14 +225,15 @@ static int part_check(int part) {
         memset(shared[r], 0, LARGE);
     }
     pthread_barrier_init(&together, NULL, 2);
-    if (pthread_create(&thread, NULL, side_run, &sides[1]) != 0)
-        return 1;
-    side_run(&sides[0]);
-    pthread_join(thread, NULL);
+    for (int r = 0; r < 2; r++)
+        if (pthread_create(&threads[r], NULL, side_run, &sides[r]) != 0)
+            return 1;
+    for (int r = 0; r < 2; r++)
+        pthread_join(threads[r], NULL);
     pthread_barrier_destroy(&together);
     double loop = least(times, blocks), rota = least(times + blocks, blocks);
     bool bad = sides[0].status != ROTA_OK || sides[1].status != ROTA_OK ||
-               rota > SLACK * parts[part].limit * loop;
+               waits_often(comms[0], part) || rota > SLACK * parts[part].limit * loop;
     printf("%-14s bare loop %9.3f us, all_reduce %9.3f us: %.2f, at most %.0f%s\n",
            parts[part].name, loop, rota, rota / loop, parts[part].limit, bad ? ": FAILED" : "");
     for (int r = 0; r < 2; r++) {

@@ -255,7 +255,7 @@ static rota_status group_open(struct transport *transport, uint32_t comm, uint32
     group->shm = shm;
     group->n = nmembers;
     group->self = self;
-    group->polls = nmembers <= cpu_usable_cores() ? POLLS_ALONE : POLLS_CROWDED;
+    group->polls = nmembers <= shm->host->cores ? POLLS_ALONE : POLLS_CROWDED;
     group->sequence = group->slices = group->posts = group->moves = shm->start;
     group->isa = cpu_isa_best();
     group->key = (uint64_t)comm << 32 | generation;

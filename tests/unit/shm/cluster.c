@@ -1,6 +1,7 @@
 #include "cluster.h"
 
 #include "base/clock.h"
+#include "base/cpu.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -58,6 +59,7 @@ static void rank_open(struct cluster *cluster, int r) {
                                                  .addresses = &rank->addresses[p]};
     rank->host = (struct transport_host){.rank = r,
                                          .nranks = cluster->n,
+                                         .cores = cpu_usable_cores(),
                                          .identity = &rank->identity,
                                          .settings = cluster->settings,
                                          .peers = rank->peers,
