@@ -27,10 +27,11 @@
 struct served {
     struct job *job;
     struct doorbell_sleeper *sleeper;
-    bool armed; /* its doorbell, by the thread */
-    bool busy;  /* the thread is inside; forget waits */
-    bool gone;  /* being forgotten */
-    bool dead;  /* forgotten by the thread itself: it frees it after its visit */
+    bool armed;   /* its doorbell, by the thread */
+    bool watched; /* its sleeper wakes the thread */
+    bool busy;    /* the thread is inside; forget waits */
+    bool gone;    /* being forgotten */
+    bool dead;    /* forgotten by the thread itself: it frees it after its visit */
     struct served *next;
 };
 
@@ -87,6 +88,16 @@ static bool left_to_waiters(const struct served *served) {
            atomic_load_explicit(&served->job->domain.waiters, memory_order_relaxed) > 0;
 }
 
+/* Only a job that the thread would serve wakes it: what comes for another stays readable until
+ * somebody calls, and would wake it again and again. */
+static void watch(struct served *served, bool on) {
+    struct epoll_event event = {.events = on ? EPOLLIN : 0, .data.ptr = served->sleeper};
+    if (served->watched != on &&
+        epoll_ctl(state.epoll_fd, EPOLL_CTL_MOD, doorbell_sleeper_descriptor(served->sleeper),
+                  &event) == 0)
+        served->watched = on;
+}
+
 enum pass { PASS_SERVE, PASS_ARM, PASS_DISARM };
 
 static bool visit(struct served *served, enum pass pass) {
@@ -99,13 +110,15 @@ static bool visit(struct served *served, enum pass pass) {
         return false;
     case PASS_ARM: {
         bool busy = false;
-        if (left_to_waiters(served)) {
-            atomic_store_explicit(&state.brief, true, memory_order_relaxed);
+        watch(served, wants(served));
+        if (!served->watched) {
+            if (left_to_waiters(served))
+                atomic_store_explicit(&state.brief, true, memory_order_relaxed);
             return false;
         }
         served->armed = true;
         doorbell_arm(&job->domain.bell);
-        if (wants(served) && domain_try_enter(&job->domain)) {
+        if (domain_try_enter(&job->domain)) {
             busy = !job->domain.arm(job) || job_progress(job) > 0;
             domain_leave(&job->domain);
         }
@@ -277,6 +290,7 @@ static bool add_job(struct job *job) {
                   &event) != 0)
         goto destroy;
     served->job = job;
+    served->watched = true;
     served->next = state.jobs;
     state.jobs = served;
     return true;

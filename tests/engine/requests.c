@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { OUTSTANDING = 20, MOST = 5000, CHAIN = 300 };
 
@@ -317,6 +318,40 @@ static void C34_sequence_numbers_wrap(void) {
     unsetenv("ROTA_TEST_SEQUENCE_START");
 }
 
+/* -- a thread that sleeps ---------------------------------------------------------------------- */
+
+/* A message that nobody asks for yet lies there, and the progress thread does not turn for it. */
+static void idle_body(const struct rank *rank) {
+    rota_comm *comm = rank->comm;
+    int32_t in = rank->rank, out = 0;
+    rota_request *request = NULL;
+    rota_call call = ROTA_CALL_INIT;
+    call.request = &request;
+    CHECK_OK(rota_all_reduce(&in, &out, 1, ROTA_INT32, ROTA_SUM, comm, &call));
+    CHECK_OK(rota_request_wait(request, 0));
+    CHECK_OK(rota_request_free(request));
+    for (int m = 0; m < 2 && rank->rank == 1; m++)
+        CHECK_OK(rota_send(&in, 1, ROTA_INT32, 0, 0, comm, NULL));
+    struct timespec before, after;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+    sleep_ms(300);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+    int64_t used =
+        (after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1000000;
+    CHECK(used < 150, "%lld ms of processor in 300 ms", (long long)used);
+    for (int m = 0; m < 2 && rank->rank == 0; m++) {
+        CHECK_OK(rota_recv(&out, 1, ROTA_INT32, 1, 0, comm, NULL, NULL));
+        CHECK(out == 1, "message %d: %d", m, out);
+    }
+}
+
+static void idle_ranks_use_no_processor(void) {
+    for (const struct way *way = ways; way->name != NULL; way++) {
+        way_take(way);
+        ranks_run(2, 20000, idle_body, NULL);
+    }
+}
+
 int main(int argc, char **argv) {
     static const struct test_case cases[] = {
         {"several_outstanding", several_outstanding},
@@ -324,6 +359,7 @@ int main(int argc, char **argv) {
         {"freed_before_the_end", freed_before_the_end},
         {"wait_with_limit", wait_with_limit},
         {"callback_starts_operations", callback_starts_operations},
+        {"idle_ranks_use_no_processor", idle_ranks_use_no_processor},
         {"C34_sequence_numbers_wrap", C34_sequence_numbers_wrap},
         {"C37_many_communicators_in_threads", C37_many_communicators_in_threads},
         {"C37_threads_on_one_communicator", C37_threads_on_one_communicator},
