@@ -338,7 +338,7 @@ int64_t comm_expire(rota_comm *comm, int64_t now_ns) {
     LIST_FOREACH(request, &comm->requests, comm_entry) {
         int awaited[ROTA_ERROR_MAX_CULPRITS];
         int count = request_awaited(request, awaited, ROTA_ERROR_MAX_CULPRITS);
-        if (request->deadline_ns <= now_ns) {
+        if (request->deadline_ns <= now_ns && !failure_postpone(request, awaited, count, now_ns)) {
             failure_expire(request, awaited, count);
             return comm->held != NULL ? comm->held_until_ns : CLOCK_NEVER;
         }

@@ -571,17 +571,30 @@ void failure_expire(rota_request *request, const int *awaited, int nawaited) {
                          "does not answer");
 }
 
-/* When everybody is asked before a deadline. */
-static int64_t last_inquiry_ns(const rota_request *request) {
+/* How long before its deadline a call asks everybody. */
+static int64_t last_inquiry_lead_ns(const rota_request *request) {
     int64_t lead = (request->deadline_ns - request->started_ns) / 4;
-    return request->deadline_ns - (lead < 200000000 ? lead : 200000000);
+    return lead < 200000000 ? lead : 200000000;
+}
+
+bool failure_postpone(rota_request *request, const int *awaited, int nawaited, int64_t now_ns) {
+    rota_comm *comm = request->comm;
+    if (request->asked_last || comm->inquiry == NULL || comm->nranks < 2 || comm->held != NULL)
+        return false;
+    int64_t lead = last_inquiry_lead_ns(request);
+    struct call_summary mine = request_summary(request);
+    request->asked_last = true;
+    request->deadline_ns = now_ns + lead;
+    inquiry_last(comm->inquiry, &mine, awaited, nawaited, now_ns);
+    return true;
 }
 
 int64_t failure_wait(rota_request *request, const int *awaited, int nawaited, int64_t now_ns) {
     rota_comm *comm = request->comm;
     if (comm->inquiry == NULL || comm->nranks < 2 || comm->held != NULL)
         return CLOCK_NEVER;
-    int64_t first = request->started_ns + INQUIRY_FIRST_NS, near = last_inquiry_ns(request);
+    int64_t first = request->started_ns + INQUIRY_FIRST_NS,
+            near = request->deadline_ns - last_inquiry_lead_ns(request);
     if (now_ns < first && now_ns < near)
         return first < near ? first : near;
     struct call_summary mine = request_summary(request);

@@ -35,6 +35,10 @@ void failure_hold(rota_comm *comm, const rota_error *record, int64_t until_ns, i
 void failure_mismatch(rota_request *request);
 /* The connection to a rank that the operation needs is gone. */
 void failure_link(rota_request *request, const struct link *link, int member);
+/* The operation's deadline has passed, and nobody was asked before it, as this rank itself was kept
+ * from running: what is known may be old. Asks now, and moves the deadline until the answers must
+ * be here. False: that was done. */
+bool failure_postpone(rota_request *request, const int *awaited, int nawaited, int64_t now_ns);
 /* The operation's deadline has passed while it waited for the members. */
 void failure_expire(rota_request *request, const int *awaited, int nawaited);
 /* It waits and has waited for a while: asks what is due; when to come again. */

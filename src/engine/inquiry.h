@@ -6,9 +6,9 @@
  * contradiction shows at once. Whoever sees one takes a census: all members are asked for their
  * call of that number, and after 30 ms, or when one that differs has answered, the groups of ranks
  * by call are made known to all in a notice. A notice ends the communicator wherever it comes; the
- * first one counts. Before a deadline all members are asked once more, so that the error can say
- * who is absent, who is in another call, who is blocked in a circle, and who does not answer at
- * all.
+ * first one counts. Before a deadline all members are asked once more (a rank that was kept from
+ * running asks when it comes to, and then waits for the answers), so that the error can say who is
+ * absent, who is in another call, who is blocked in a circle, and who does not answer at all.
  *
  * What comes from peers is checked before it is used. All state is under one lock; what is told to
  * the engine (`found`) is told under it, and must only be taken note of. */

@@ -90,6 +90,20 @@ static void look(struct native_pause *pause, int64_t now) {
     domain_leave(domain);
 }
 
+/* Its deadline has passed: whether it is to wait on, for answers. */
+static bool postpone(struct native_pause *pause, int64_t now) {
+    rota_request *request = request_of(pause);
+    int member = pause->wait.waiting_for;
+    if (request == NULL)
+        return false;
+    struct domain *domain = &pause->comm->job->domain;
+    domain_enter(domain);
+    bool later = failure_postpone(request, &member, member >= 0, now);
+    domain_leave(domain);
+    pause->deadline_ns = request->deadline_ns;
+    return later;
+}
+
 /* Waits of a blocking call: only forms that have polled for a while in vain come here, so the clock
  * costs nothing that matters. */
 static bool native_pause(struct native_wait *wait, bool (*ready)(const void *arg),
@@ -118,11 +132,8 @@ static bool native_pause(struct native_wait *wait, bool (*ready)(const void *arg
     pause->noted = wait->waiting_for;
     if (atomic_load_explicit(&comm->job->has_callbacks, memory_order_relaxed))
         job_run_callbacks(comm->job);
-    if (now >= pause->deadline_ns) {
-        pause->expired = true;
-        return false;
-    }
-    return true;
+    pause->expired = now >= pause->deadline_ns && !postpone(pause, now);
+    return !pause->expired;
 }
 
 /* Waits of a request: somebody else calls again. */

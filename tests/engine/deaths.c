@@ -262,6 +262,34 @@ static void stops(int tries) {
     unsetenv("ROTA_TIMEOUT_MS");
 }
 
+/* The survivor, too, is kept from running, until its deadline has passed: what it knew by then is
+ * not what is so. The calls are long, so that it knows something. */
+static void delays(int tries) {
+    static const char *const transports[] = {"shm", "tcp"};
+    unsigned seed = 7;
+    setenv("ROTA_TIMEOUT_MS", "1000", 1);
+    for (int i = 0; i < 2 * tries; i++) {
+        struct job job = {.nranks = 2,
+                          .transport = transports[i % 2],
+                          .count = (size_t)32 << 20,
+                          .victim = 1, /* rank 0 alone is no minority */
+                          .second = -1};
+        start(&job);
+        wait_for_rounds(&job, 2);
+        usleep(30000 + draw(&seed) % 30000);
+        int64_t fault = now_ns();
+        kill(job.pids[job.victim], SIGSTOP);
+        usleep(5000);
+        kill(job.pids[0], SIGSTOP);
+        usleep(STOP_DEADLINE_MS * 1200);
+        kill(job.pids[0], SIGCONT);
+        collect(&job, STOP_LIMIT_MS + 3000);
+        check_survivors(&job, fault, ROTA_ERR_TIMEOUT, STOP_LIMIT_MS);
+    }
+    printf("  stop of one, delay of the other: %d tries\n", 2 * tries);
+    unsetenv("ROTA_TIMEOUT_MS");
+}
+
 /* A second rank dies while the others make a group of those that are left. */
 static void shrinks(int tries) {
     unsigned seed = 23;
@@ -306,6 +334,8 @@ int main(int argc, char **argv) {
         kills(tries);
     if (only[0] == '\0' || strcmp(only, "stops") == 0)
         stops(tries);
+    if (only[0] == '\0' || strcmp(only, "delays") == 0)
+        delays(tries);
     if (only[0] == '\0' || strcmp(only, "shrinks") == 0)
         shrinks(4 * tries);
     printf("%d failures\n", failures);
