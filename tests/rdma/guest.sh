@@ -150,11 +150,11 @@ faults() {
     --slow "${SLOW:-10}" --ranks 4 --seed "$seed" --"$1" "$2"
 }
 part_faults() {
-  faults kills "$(times 10 50)"
-  faults stops "$(times 10 50)"
-  faults cuts "$(times 10 50)"
-  faults idle-cuts "$(times 10 50)"
-  faults losses "$(times 10 50)"
+  faults kills "$(times 10 25)"
+  faults stops "$(times 10 25)"
+  faults cuts "$(times 10 25)"
+  faults idle-cuts "$(times 10 25)"
+  faults losses "$(times 10 25)"
 }
 
 # -- limits -------------------------------------------------------------------------------------
