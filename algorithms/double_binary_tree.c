@@ -32,6 +32,11 @@ static uint32_t tree_chunks(int nranks) {
     return nranks > 2 ? TREE_CHUNKS : 1; /* two ranks have one link: nothing to overlap */
 }
 
+/* From one of two ranks to the other both halves would go the same way: one message is enough. */
+static uint32_t trees_of(rota_kind kind, int nranks) {
+    return nranks == 2 && kind != ROTA_KIND_ALL_REDUCE ? 1 : TREES;
+}
+
 static uint32_t highest_bit(uint32_t x) {
     return 1u << (31 - (uint32_t)__builtin_clz(x));
 }
@@ -145,9 +150,10 @@ static void add_tree(const struct algorithm_request *q, struct sched_builder *b,
 }
 
 static rota_status build(const struct algorithm_request *request, struct sched_builder *builder) {
-    uint32_t chunks = TREES * tree_chunks(request->nranks);
+    uint32_t trees = trees_of(request->kind, request->nranks);
+    uint32_t chunks = trees * tree_chunks(request->nranks);
     sched_set_chunks(builder, chunks);
-    for (uint32_t number = 0; number < TREES; number++)
+    for (uint32_t number = 0; number < trees; number++)
         add_tree(request, builder, number);
     if (request->kind == ROTA_KIND_BROADCAST && request->rank == request->root &&
         !request->in_place)
