@@ -1,7 +1,8 @@
 /* The progress thread. It polls the jobs that want it and, when nothing moves, sleeps on all of
- * their doorbells at once: it arms every job, looks once more, and waits in an epoll set over
- * sleepers (an epoll set can watch epoll sets) and a descriptor for commands. Callers that are
- * blocked progress by themselves and usually get there first. */
+ * their doorbells at once: it arms each such job, looks once more, and waits in an epoll set over
+ * sleepers (an epoll set can watch epoll sets) and a descriptor for commands. Jobs without requests
+ * neither ring nor wake it. Callers that are blocked progress by themselves and usually get there
+ * first. */
 #include "engine/progress.h"
 
 #include "base/error.h"
