@@ -119,8 +119,8 @@ static void body(const struct rank *rank) {
         abort();
     rota_status status = ROTA_OK;
     for (int i = 0; status == ROTA_OK; i++) {
-        if (stays_away && i == 3)
-            sleep_ms(2 * TIMEOUT_MS);
+        if (stays_away && i % 4 == 3) /* longer and longer, as the others may be late too */
+            sleep_ms((2 + i / 4) * TIMEOUT_MS);
         status = operate(rank, test, current, in.memory, out.memory);
     }
     close_buffer(test, &in);
