@@ -8,7 +8,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { RANKS = 4, TIMEOUT_MS = 60, LATE_MS = 30, MARK = 0x5a };
+/* A root runs ahead of who stays away, by so many calls and more. */
+enum { RANKS = 4, TIMEOUT_MS = 60, LATE_MS = 30, MARK = 0x5a, AWAY_EVERY = 64 };
 
 enum operation { ALL_REDUCE, ALL_GATHER, BROADCAST, EXCHANGE, RING, OPERATIONS };
 enum ending { BY_DEADLINE, BY_ABORT, ENDINGS };
@@ -119,8 +120,8 @@ static void body(const struct rank *rank) {
         abort();
     rota_status status = ROTA_OK;
     for (int i = 0; status == ROTA_OK; i++) {
-        if (stays_away && i % 4 == 3) /* longer and longer, as the others may be late too */
-            sleep_ms((2 + i / 4) * TIMEOUT_MS);
+        if (stays_away && i % AWAY_EVERY == 3) /* longer each time: the others may be late too */
+            sleep_ms((2 + i / AWAY_EVERY) * TIMEOUT_MS);
         status = operate(rank, test, current, in.memory, out.memory);
     }
     close_buffer(test, &in);
