@@ -57,7 +57,7 @@ rota_status rota_request_wait_all(rota_request *const *requests, int count, int6
         return status;
     int64_t deadline = timeout_ms > 0 ? clock_deadline(timeout_ms) : CLOCK_NEVER;
     for (int i = 0; i < count; i++)
-        if (!request_is_done(requests[i]) && !request_wait(requests[i], deadline))
+        if (!request_wait(requests[i], deadline))
             return not_ended(timeout_ms);
     for (int i = 0; i < count && status == ROTA_OK; i++)
         status = request_outcome(requests[i]);

@@ -577,15 +577,19 @@ static int64_t last_inquiry_lead_ns(const rota_request *request) {
     return lead < 200000000 ? lead : 200000000;
 }
 
+static void ask_everybody(rota_request *request, const struct call_summary *mine,
+                          const int *awaited, int nawaited, int64_t now_ns) {
+    request->asked_last = true;
+    inquiry_last(request->comm->inquiry, mine, awaited, nawaited, now_ns);
+}
+
 bool failure_postpone(rota_request *request, const int *awaited, int nawaited, int64_t now_ns) {
     rota_comm *comm = request->comm;
     if (request->asked_last || comm->inquiry == NULL || comm->nranks < 2 || comm->held != NULL)
         return false;
-    int64_t lead = last_inquiry_lead_ns(request);
     struct call_summary mine = request_summary(request);
-    request->asked_last = true;
-    request->deadline_ns = now_ns + lead;
-    inquiry_last(comm->inquiry, &mine, awaited, nawaited, now_ns);
+    request->deadline_ns = now_ns + last_inquiry_lead_ns(request);
+    ask_everybody(request, &mine, awaited, nawaited, now_ns);
     return true;
 }
 
@@ -600,10 +604,8 @@ int64_t failure_wait(rota_request *request, const int *awaited, int nawaited, in
     struct call_summary mine = request_summary(request);
     int64_t next = inquiry_wait(comm->inquiry, &request->turn, &mine, awaited, nawaited,
                                 request->started_ns, now_ns);
-    if (!request->asked_last && now_ns >= near) {
-        request->asked_last = true;
-        inquiry_last(comm->inquiry, &mine, awaited, nawaited, now_ns);
-    }
+    if (!request->asked_last && now_ns >= near)
+        ask_everybody(request, &mine, awaited, nawaited, now_ns);
     next = !request->asked_last && near < next ? near : next;
     /* Whom it waits for may change meanwhile. */
     return next < now_ns + LOOK_NS ? next : now_ns + LOOK_NS;

@@ -461,9 +461,6 @@ void mux_message_free(struct transport_stream *stream, struct mux_message *messa
 void mux_post_free(struct transport_stream *stream, struct mux_post *post);
 /* The message of a post begins to arrive: takes it off the list. */
 void mux_post_begun(struct transport_stream *stream, struct mux_post *post);
-/* Tells of the places that wait for it, if those are at least as many as the peer knows still, or
- * `now`. */
-void mux_tell_places(struct transport_stream *stream, bool now);
 /* Eager charge was consumed here. */
 void mux_taken(struct transport_stream *stream, uint32_t charge);
 /* Completes a receive with a message that is here; frees both. */

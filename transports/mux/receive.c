@@ -50,6 +50,13 @@ static struct mux_post *post_new(struct transport_stream *stream, size_t length,
     return post;
 }
 
+/* Tells of the places that wait for it, if those are at least as many as the peer knows still, or
+ * `now`. */
+static void tell_places(struct transport_stream *stream, bool now) {
+    if (stream->places_kept > 0 && (now || stream->places_kept >= stream->places_told))
+        mux_need(stream, MUX_NEED_PLACE);
+}
+
 /* Queues the announcement of a message that has not begun to arrive, and permits it when its
  * sender will need that. */
 static void announce(struct transport_stream *stream, struct mux_post *post) {
@@ -70,13 +77,8 @@ static void announce(struct transport_stream *stream, struct mux_post *post) {
     }
     if (post->placed) {
         stream->places_kept++;
-        mux_tell_places(stream, asked);
+        tell_places(stream, asked);
     }
-}
-
-void mux_tell_places(struct transport_stream *stream, bool now) {
-    if (stream->places_kept > 0 && (now || stream->places_kept >= stream->places_told))
-        mux_need(stream, MUX_NEED_PLACE);
 }
 
 void mux_post_begun(struct transport_stream *stream, struct mux_post *post) {
@@ -85,7 +87,7 @@ void mux_post_begun(struct transport_stream *stream, struct mux_post *post) {
         stream->places_told--;
     else if (post->placed)
         stream->places_kept--;
-    mux_tell_places(stream, false);
+    tell_places(stream, false);
 }
 
 void mux_expect(struct transport *transport, struct transport_stream *stream, size_t length) {
