@@ -88,6 +88,10 @@ static bool poll_copy(rota_request *request) {
 
 bool collective_poll(rota_request *request) {
     switch (request->stage) {
+    case REQUEST_QUEUED:
+        request_poll(request, false);
+        collective_next(request->comm);
+        return true;
     case REQUEST_CONNECTING:
         if (!native_connect(request->comm))
             return false;
@@ -174,6 +178,15 @@ static void release(rota_comm *comm) {
     atomic_store_explicit(&comm->busy, false, memory_order_release);
 }
 
+/* From so many bytes on only a part can leave at once, and takes longer to copy than the progress
+ * thread takes to wake. */
+#define BEGIN_LATER_BYTES ((size_t)128 * 1024)
+
+/* The caller of a large operation has other work: whoever progresses next begins it. */
+static bool begins_later(const rota_request *request) {
+    return request->args.count * request->element_size >= BEGIN_LATER_BYTES;
+}
+
 /* Starts a request, and waits for it when the caller does not get it. Releases `busy`: of a call
  * with a request before anybody else can end it, because its call-back may start operations. */
 static rota_status start(rota_comm *comm, const struct call_args *args,
@@ -191,7 +204,10 @@ static rota_status start(rota_comm *comm, const struct call_args *args,
     }
     if (!blocking)
         *call->request = request;
-    collective_next(comm);
+    if (!blocking && begins_later(request))
+        request_poll(request, true);
+    else
+        collective_next(comm);
     if (!blocking) {
         request_leave(request);
         release(comm);

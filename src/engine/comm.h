@@ -23,7 +23,7 @@ struct plan;
 struct select_state;
 
 enum request_stage {
-    REQUEST_QUEUED,      /* behind another collective of its communicator */
+    REQUEST_QUEUED,      /* not begun: behind another of its communicator, or left to progress */
     REQUEST_CONNECTING,  /* waits until the communicator knows whether it has native forms */
     REQUEST_STAGING_IN,  /* copies memory that a form cannot touch to the host */
     REQUEST_NATIVE,      /* a native form runs it */

@@ -84,7 +84,7 @@ rota_status persistent_create(rota_comm *comm, const struct call_args *args, con
     rota_status status = prepare(plan, call);
     if (status == ROTA_OK) {
         LIST_INSERT_HEAD(&comm->persistent, plan, comm_entry);
-        progress_want(job);
+        progress_want(job, false);
     }
     domain_leave(&job->domain);
     if (status != ROTA_OK) {

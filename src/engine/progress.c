@@ -60,8 +60,8 @@ static void command(void) {
         ;
 }
 
-/* Progresses one job; with `sleeping` it only looks whether it may sleep. Returns whether anything
- * happened. Called without state.lock; served->busy protects the job. */
+/* Progresses one job. Returns whether anything happened. Called without state.lock; served->busy
+ * protects the job. */
 static bool serve(struct served *served) {
     struct job *job = served->job;
     bool moved = false;
@@ -301,11 +301,11 @@ destroy:
     return false;
 }
 
-void progress_want(struct job *job) {
+void progress_want(struct job *job, bool begin) {
     int before = atomic_fetch_add_explicit(&job->background, 1, memory_order_seq_cst);
     if (job->progress_listed) {
         /* Partner: run, which looks for work after it said that it will sleep. */
-        if (before == 0 && atomic_load_explicit(&state.asleep, memory_order_seq_cst))
+        if ((before == 0 || begin) && atomic_load_explicit(&state.asleep, memory_order_seq_cst))
             command();
         return;
     }

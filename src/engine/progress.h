@@ -5,8 +5,9 @@
 
 #include "engine/job.h"
 
-/* Inside the domain: one more, or one fewer, request that must go on without its caller. */
-void progress_want(struct job *job);
+/* Inside the domain: one more, or one fewer, request that must go on without its caller, or be
+ * begun without it (`begin`). */
+void progress_want(struct job *job, bool begin);
 void progress_unwant(struct job *job);
 /* Any thread, without a lock: there is new work for the progress thread, which the job has wanted.
  */

@@ -123,7 +123,7 @@ void request_leave(rota_request *request) {
     if (request->stage == REQUEST_ENDED || request->background)
         return;
     request->background = true;
-    progress_want(request->job);
+    progress_want(request->job, request->stage == REQUEST_QUEUED && request->polled);
 }
 
 void request_poll(rota_request *request, bool wanted) {

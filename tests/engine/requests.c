@@ -99,6 +99,57 @@ static void freed_before_the_end(void) {
     }
 }
 
+/* Large ones, which their caller does not begin itself: of two communicators, whose other rank
+ * calls them later and the other way round. */
+enum { LARGE = 300000 };
+
+static void note_done(void *arg, rota_status status) {
+    atomic_fetch_add((_Atomic int *)arg, status == ROTA_OK ? 1 : 100);
+}
+
+static void large_body(const struct rank *rank) {
+    rota_comm *comms[2] = {rank->comm, NULL};
+    CHECK_OK(rota_comm_duplicate(rank->comm, &comms[1], NULL));
+    rota_request *requests[2];
+    _Atomic int done = 0;
+    int32_t *data = malloc(4 * sizeof(*data) * LARGE);
+    for (int turn = 0; turn < 2; turn++) {
+        int i = rank->rank == 0 ? turn : 1 - turn;
+        int32_t *in = data + 2 * i * LARGE, *out = in + LARGE;
+        for (int j = 0; j < LARGE; j++)
+            in[j] = j + i + rank->rank;
+        rota_call call = ROTA_CALL_INIT;
+        if (rank->rank == 0) {
+            call.request = &requests[i];
+            call.done = note_done;
+            call.done_arg = &done;
+        }
+        if (rank->rank != 0)
+            sleep_ms(60);
+        CHECK_OK(rota_all_reduce(in, out, LARGE, ROTA_INT32, ROTA_SUM, comms[i], &call));
+    }
+    /* Outside the library until both have ended. */
+    for (int64_t until = now_ms() + 15000; rank->rank == 0 && done < 2 && now_ms() < until;)
+        sleep_ms(1);
+    CHECK(rank->rank != 0 || done == 2, "%d of 2 done", done);
+    for (int i = 0; i < 2; i++) {
+        const int32_t *out = data + (2 * i + 1) * LARGE;
+        if (rank->rank == 0)
+            CHECK_OK(rota_request_free(requests[i]));
+        for (int j = 0; j < LARGE; j++)
+            CHECK(out[j] == 2 * (j + i) + 1, "call %d element %d: %d", i, j, out[j]);
+    }
+    CHECK_OK(rota_comm_destroy(comms[1]));
+    free(data);
+}
+
+static void large_ones_left_alone(void) {
+    for (const struct way *way = ways; way->name != NULL; way++) {
+        way_take(way);
+        ranks_run(2, 20000, large_body, NULL);
+    }
+}
+
 /* A wait that ends early leaves the operation alone. */
 static void wait_body(const struct rank *rank) {
     int32_t value = rank->rank + 1, sum = 0;
@@ -357,6 +408,7 @@ int main(int argc, char **argv) {
         {"several_outstanding", several_outstanding},
         {"tested_until_done", tested_until_done},
         {"freed_before_the_end", freed_before_the_end},
+        {"large_ones_left_alone", large_ones_left_alone},
         {"wait_with_limit", wait_with_limit},
         {"callback_starts_operations", callback_starts_operations},
         {"idle_ranks_use_no_processor", idle_ranks_use_no_processor},
