@@ -13,7 +13,7 @@ struct shm_arena {
     struct shm_ranges free;
 };
 
-/* A peer's arena, read-only. */
+/* A peer's arena. Nothing writes to it through here. */
 struct shm_map {
     const uint8_t *base;
     size_t bytes;

@@ -1,9 +1,9 @@
 /* What ranks see of each other in shared memory.
  *
- * Each rank owns one arena, which nobody else can write: peers map it read-only. So every shared
- * line has one writer, and what a reader has to say about a writer's data (how far it has read,
- * which slots it gave back) stands in the reader's own arena. Lines that different cores write are
- * 128 bytes apart, because processors fetch them in pairs.
+ * Each rank owns one arena, to which nobody else writes. So every shared line has one writer, and
+ * what a reader has to say about a writer's data (how far it has read, which slots it gave back)
+ * stands in the reader's own arena. Lines that different cores write are 128 bytes apart, because
+ * processors fetch them in pairs.
  *
  * An arena holds, in this order: the head; the directory, from rank to its pair block; the table of
  * native groups; the two slot pools; how far large slots are filled; and the heap, from which pair

@@ -158,7 +158,7 @@ Test(shm_connect, wrong_heads_are_refused) {
     refused_head(unaligned, "points outside");
 }
 
-Test(shm_connect, peers_cannot_write) {
+Test(shm_connect, peers_cannot_take_pages_away) {
     struct cluster cluster;
     cluster_open(&cluster, 2);
     const struct shm *shm = (const struct shm *)cluster.ranks[0].transport;
@@ -166,8 +166,26 @@ Test(shm_connect, peers_cannot_write) {
     cr_assert(seals & F_SEAL_SHRINK);
     cr_assert(seals & F_SEAL_GROW);
     cr_assert_neq(ftruncate(shm->arena.fd, 4096), 0);
-    cr_assert_eq(mmap(NULL, 4096, PROT_WRITE, MAP_SHARED, shm->arena.fd, 0), MAP_FAILED);
     cluster_close(&cluster);
+}
+
+/* Users' memory: the system refuses to write there on a peer's behalf, as the processor does. */
+Test(shm_heap, peers_can_only_read) {
+    struct shm_heap heap;
+    shm_heap_open(&heap, false);
+    uint8_t *own = shm_heap_allocate(&heap, 1);
+    const uint8_t *peers = shm_heap_map(heap.fd, heap.bytes);
+    int zeros = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+    cr_assert(own && peers && zeros >= 0);
+    *own = 7;
+    const uint8_t *seen = peers + (own - heap.base);
+    cr_assert_eq(*seen, 7);
+    cr_assert_eq(read(zeros, (void *)(uintptr_t)seen, 1), -1);
+    cr_assert_eq(errno, EFAULT);
+    cr_assert_eq(*own, 7);
+    close(zeros);
+    shm_heap_unmap(peers, heap.bytes);
+    shm_heap_close(&heap);
 }
 
 Test(shm_connect, peer_that_closes_before_confirming_is_given_up) {
