@@ -88,7 +88,7 @@ struct transport_slot {
     void *data;
     size_t length;
     void *handle; /* the transport's */
-    bool near;    /* whoever reads it is seen to share a cache with this core */
+    bool near;    /* whoever reads it is seen to run on a thread of this core */
 };
 struct transport_arrival {
     struct transport_header header;

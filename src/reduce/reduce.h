@@ -79,8 +79,9 @@ void reduce_run(const struct reduce_spec *spec, void *dst, bool finish,
  * move where that is fast, since it takes whole lines over without fetching them. Measured between
  * two cores of an EPYC (Zen 5): 44 GB/s against 8 GB/s by vector stores. */
 void reduce_publish(enum cpu_isa isa, void *dst, const void *src, size_t bytes);
-/* The same, told whether the other core shares a cache with this one: long string moves pass it by,
- * which is what a far reader wants, and costs a near one what the cache would have kept. */
+/* The same, told whether who reads it runs on another thread of this core: long string moves pass
+ * its caches by, which is what a far reader wants, and costs a near one what they would have kept.
+ */
 void reduce_hand_over(enum cpu_isa isa, bool near, void *dst, const void *src, size_t bytes);
 
 /* Copies bytes another core has probably just written: wide loads with a prefetch ahead. */

@@ -92,7 +92,7 @@ struct native_group {
     bool streams; /* what is taken is written past the caches */
     struct shm_written post[SHM_POSTS], move[SHM_MOVES];
     enum cpu_isa isa;
-    bool near, far;     /* the others' cores are seen to share a cache with this one, or not to */
+    bool near, far; /* the others are seen to run on this core too, or to share no cache with it */
     uint64_t unfetched; /* the last call that did not fetch the next one's line */
     struct shm_member *members;
     struct reduce_operand *operands; /* n, scratch */

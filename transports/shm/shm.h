@@ -119,7 +119,7 @@ struct shm_peer {
     uint64_t released;      /* slots given back to the peer */
     uint64_t harvested;     /* slots taken back from the peer */
     uint64_t inline_sent, inline_released, inline_released_seen;
-    bool near;   /* its core was seen to share a cache with this one */
+    bool near;   /* it was seen to run on a thread of this core */
     int held[2]; /* slots of each pool that messages to the peer hold */
     struct shm_outgoing *ready, **ready_tail; /* committed, waiting for room in the queue */
     struct shm_listed *notes;                 /* streams with a grant or request to send */
