@@ -47,8 +47,9 @@ void reduce_copy_scalar(void *dst, const void *src, size_t bytes);
 #if REDUCE_HAVE_X86
 extern const reduce_table reduce_table_avx2;
 extern const reduce_table reduce_table_avx512;
-/* Of bfloat16 on a processor that has AVX512_BF16 besides; NULL: the table's serve. */
+/* Of bfloat16, on a processor that has AVX512_BF16 besides and on any; NULL: the table's serve. */
 const struct reduce_kernels *reduce_kernels_avx512_bf16(rota_op op);
+const struct reduce_kernels *reduce_kernels_avx512_by_hand(rota_op op);
 void reduce_copy_avx2(void *dst, const void *src, size_t bytes);
 void reduce_copy_avx512(void *dst, const void *src, size_t bytes);
 #endif

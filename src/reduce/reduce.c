@@ -38,8 +38,9 @@ static const reduce_table *table_of(enum cpu_isa isa) {
 
 static const struct reduce_kernels *kernels_of(enum cpu_isa isa, rota_dtype dtype, rota_op op) {
 #if REDUCE_HAVE_X86
-    if (isa == CPU_AVX512 && dtype == ROTA_BFLOAT16 && cpu_has_bf16()) {
-        const struct reduce_kernels *better = reduce_kernels_avx512_bf16(op);
+    if (isa == CPU_AVX512 && dtype == ROTA_BFLOAT16) {
+        const struct reduce_kernels *better =
+            cpu_has_bf16() ? reduce_kernels_avx512_bf16(op) : reduce_kernels_avx512_by_hand(op);
         if (better != NULL)
             return better;
     }

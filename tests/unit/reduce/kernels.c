@@ -1,5 +1,6 @@
 /* Every type, operator and instruction set against the reference, over shapes: number of operands
  * and their forms, counts, offsets, results in place. Buffers end in red zones. */
+#include "reduce/kernels.h"
 #include "reference.h"
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -352,6 +353,41 @@ Test(kernels, copy) {
     check_copy(reduce_publish);
     check_copy(reduce_stream);
 }
+
+#if REDUCE_HAVE_X86
+/* What a processor that rounds to bfloat16 itself does not take by itself: the same bits as the
+ * template's, for every number with some others, and for all lengths of a step. */
+Test(kernels, bfloat16_by_hand) {
+    enum { NUMBERS = 65536 };
+    static const uint16_t others[] = {0,      0x8000, 0x3f80, 0xbf80, 0x0001, 0x807f,
+                                      0x7f80, 0xff80, 0x7fc1, 0x7f7f, 0x3f81, 0xc2f7};
+    static uint16_t left[NUMBERS], right[NUMBERS], expected[NUMBERS], got[NUMBERS], second[NUMBERS];
+    static const rota_op ops[] = {ROTA_SUM, ROTA_AVG};
+    if (!cpu_isa_available(CPU_AVX512))
+        cr_skip("no AVX-512 here");
+    cr_assert_null(reduce_kernels_avx512_by_hand(ROTA_PROD));
+    for (size_t o = 0; o < sizeof(others) / sizeof(others[0]); o++)
+        for (size_t k = 0; k < 2; k++) {
+            const struct reduce_kernels *scalar = reduce_table_scalar[ROTA_BFLOAT16][ops[k]];
+            const struct reduce_kernels *hand = reduce_kernels_avx512_by_hand(ops[k]);
+            const void *quad[4] = {left, right, right, left};
+            size_t count = NUMBERS - o * 3; /* ends of all lengths */
+            for (size_t i = 0; i < NUMBERS; i++) {
+                left[i] = (uint16_t)i;
+                right[i] = (uint16_t)(others[o] ^ (i % 3));
+            }
+            scalar->pair[0][0][1](expected, left, right, count, 3);
+            hand->pair[0][0][1](got, left, right, count, 3);
+            cr_assert_arr_eq(got, expected, count * sizeof(*got));
+            hand->two(got, second, right, left, count, 3);
+            cr_assert_arr_eq(got, expected, count * sizeof(*got));
+            cr_assert_arr_eq(second, expected, count * sizeof(*got));
+            scalar->quad[0][1](expected, quad, count, 3);
+            hand->quad[0][1](got, quad, count, 3);
+            cr_assert_arr_eq(got, expected, count * sizeof(*got));
+        }
+}
+#endif
 
 Test(kernels, spec_refuses) {
     struct reduce_spec spec;
