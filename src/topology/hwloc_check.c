@@ -222,6 +222,19 @@ static size_t strip_comments(char *text, size_t length) {
     return (size_t)(to - text);
 }
 
+/* Lines end with a line feed, whatever the file has (XML 2.11); without libxml2 hwloc knows no
+ * other end. */
+static size_t end_lines(char *text, size_t length) {
+    char *to = text;
+    for (size_t i = 0; i < length; i++)
+        if (text[i] != '\r')
+            *to++ = text[i];
+        else if (i + 1 == length || text[i + 1] != '\n')
+            *to++ = '\n';
+    *to = '\0';
+    return (size_t)(to - text);
+}
+
 rota_status hwloc_check(const char *source, const char *bytes, size_t length, char **text,
                         size_t *text_length, int *version) {
     struct checking checking = {.depth = 0};
@@ -233,7 +246,7 @@ rota_status hwloc_check(const char *source, const char *bytes, size_t length, ch
     if (copy == NULL)
         return error_raise(ROTA_ERR_MEMORY, "no memory for the topology of %.150s", source);
     memcpy(copy, bytes, length);
-    *text_length = strip_comments(copy, length);
+    *text_length = end_lines(copy, strip_comments(copy, length));
     *text = copy;
     *version = checking.version;
     return ROTA_OK;

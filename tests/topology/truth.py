@@ -11,6 +11,7 @@ import json
 import pathlib
 import subprocess
 import sys
+import tempfile
 import time
 
 CLASSES = ["NET", "SYS", "NODE", "PHB", "PXB", "PIX", "LNK"]
@@ -143,6 +144,17 @@ def check_machine(shown, truth, problems):
                             f"{mine['nearest_nics']}, expected {nearest}")
 
 
+def with_other_ends(rota, path):
+    """What is printed of the file when its lines end as on another system."""
+    text = path.read_bytes()
+    text = text.replace(b"\r\n", b"\n") if b"\r\n" in text else text.replace(b"\n", b"\r\n")
+    with tempfile.TemporaryDirectory() as folder:
+        other = pathlib.Path(folder) / path.name
+        other.write_bytes(text)
+        status, shown, errors, _ = run(rota, other, "--rings", "--trees")
+    return shown.replace(str(other), str(path)) if status == 0 else errors
+
+
 def check(rota, folder, name, truth):
     problems = []
     status, text, errors, seconds = run(rota, folder / name, "--rings", "--trees")
@@ -170,6 +182,8 @@ def check(rota, folder, name, truth):
         problems.append(f"{odd}, but without a warning")
     if seconds > 2:
         problems.append(f"took {seconds:.1f} s")
+    if with_other_ends(rota, folder / name) != text:
+        problems.append("printed otherwise with other ends of lines")
     return problems, seconds
 
 
