@@ -355,8 +355,9 @@ Test(kernels, copy) {
 }
 
 #if REDUCE_HAVE_X86
-/* What a processor that rounds to bfloat16 itself does not take by itself: the same bits as the
- * template's, for every number with some others, and for all lengths of a step. */
+/* A processor that rounds to bfloat16 itself does not choose these kernels, so they are called
+ * here: the scalar kernels' bits for every number with some others, and for several ends of a step.
+ */
 Test(kernels, bfloat16_by_hand) {
     enum { NUMBERS = 65536 };
     static const uint16_t others[] = {0,      0x8000, 0x3f80, 0xbf80, 0x0001, 0x807f,
@@ -371,7 +372,7 @@ Test(kernels, bfloat16_by_hand) {
             const struct reduce_kernels *scalar = reduce_table_scalar[ROTA_BFLOAT16][ops[k]];
             const struct reduce_kernels *hand = reduce_kernels_avx512_by_hand(ops[k]);
             const void *quad[4] = {left, right, right, left};
-            size_t count = NUMBERS - o * 3; /* ends of all lengths */
+            size_t count = NUMBERS - o * 3; /* ends of several lengths */
             for (size_t i = 0; i < NUMBERS; i++) {
                 left[i] = (uint16_t)i;
                 right[i] = (uint16_t)(others[o] ^ (i % 3));
