@@ -260,6 +260,14 @@ static void recv_finish(struct p2p_lane *lane, rota_request *request) {
     request_end(request, status);
 }
 
+/* The first slice tells how many there are. It was announced by this receive, or by one behind it.
+ */
+static void recv_begin(struct p2p_state *p2p, const struct transport_header *header) {
+    p2p->begun = true;
+    p2p->total = (size_t)header->total;
+    p2p->announced = (size_t)header->length;
+}
+
 /* Books a slice that has come. */
 static bool recv_slice(struct p2p_lane *lane, rota_request *request,
                        const struct transport_header *header) {
@@ -267,11 +275,8 @@ static bool recv_slice(struct p2p_lane *lane, rota_request *request,
     if (!same_message(lane, request, header))
         return false;
     link_note_received(&lane->link, (size_t)header->length);
-    if (!p2p->begun) {
-        p2p->begun = true;
-        p2p->total = (size_t)header->total;
-        p2p->announced = 0; /* its own, or by a receive behind it: */
-    }
+    if (!p2p->begun)
+        recv_begin(p2p, header);
     p2p->finished += (size_t)header->length;
     if (p2p->announced < p2p->finished)
         p2p->announced = p2p->finished;
@@ -360,43 +365,6 @@ static rota_request *announced_behind(const struct p2p_lane *lane) {
     return NULL;
 }
 
-/* Takes the slice that peek shows. False: nothing more to do now. */
-static bool recv_peeked(struct p2p_lane *lane, rota_request *request) {
-    struct transport *transport = lane->link.transport;
-    struct transport_arrival arrival;
-    enum transport_result result = transport->ops->peek(transport, lane->link.stream, &arrival);
-    if (result == TRANSPORT_FAILED)
-        lane_failed(&lane->link);
-    if (result != TRANSPORT_OK)
-        return false;
-    struct transport_header header = arrival.header;
-    struct p2p_state *p2p = &request->p2p;
-    size_t total = p2p->begun ? p2p->total : (size_t)header.total;
-    size_t at = p2p->finished, skip = p2p->taken; /* of the first piece: was copied before */
-    for (int i = 0; i < 2; i++) {
-        size_t length = arrival.pieces[i].length - skip;
-        at += skip;
-        size_t room = at < p2p->bytes ? p2p->bytes - at : 0;
-        size_t part = length < room ? length : room;
-        if (part > 0)
-            p2p_take(lane, total, buffer_of(request) + at,
-                     (const char *)arrival.pieces[i].data + skip, part);
-        at += length;
-        skip = 0;
-    }
-    p2p->taken = at - p2p->finished;
-    if (p2p->taken < header.length)
-        return false; /* its sender still writes */
-    p2p->taken = 0;
-    bool own = p2p->begun ? p2p->announced > p2p->finished : p2p->first_announced;
-    rota_request *behind = own || transport->ops->places == NULL ? NULL : announced_behind(lane);
-    if (behind != NULL)
-        behind->p2p.first_announced = false;
-    transport->ops->release(transport, lane->link.stream, &arrival);
-    recv_slice(lane, request, &header);
-    return atomic_load_explicit(&lane->comm->status, memory_order_relaxed) == ROTA_OK;
-}
-
 /* Announces the head's slices: the first alone, then up to a window. Those that receives behind it
  * have announced come first, whoever they were meant for. */
 static void recv_announce_more(struct p2p_lane *lane, rota_request *request) {
@@ -425,22 +393,73 @@ static void recv_announce_more(struct p2p_lane *lane, rota_request *request) {
     }
 }
 
+/* Takes the slice that peek shows. False: nothing more to do now. */
+static bool recv_peeked(struct p2p_lane *lane, rota_request *request) {
+    struct transport *transport = lane->link.transport;
+    struct transport_arrival arrival;
+    enum transport_result result = transport->ops->peek(transport, lane->link.stream, &arrival);
+    if (result == TRANSPORT_FAILED)
+        lane_failed(&lane->link);
+    if (result != TRANSPORT_OK)
+        return false;
+    struct transport_header header = arrival.header;
+    struct p2p_state *p2p = &request->p2p;
+    size_t total = p2p->begun ? p2p->total : (size_t)header.total;
+    size_t at = p2p->finished, skip = p2p->taken; /* of the first piece: was copied before */
+    for (int i = 0; i < 2; i++) {
+        size_t length = arrival.pieces[i].length - skip;
+        at += skip;
+        size_t room = at < p2p->bytes ? p2p->bytes - at : 0;
+        size_t part = length < room ? length : room;
+        if (part > 0)
+            p2p_take(lane, total, buffer_of(request) + at,
+                     (const char *)arrival.pieces[i].data + skip, part);
+        at += length;
+        skip = 0;
+    }
+    p2p->taken = at - p2p->finished;
+    if (p2p->taken < header.length) { /* its sender still writes */
+        if (!p2p->begun && same_message(lane, request, &header)) {
+            recv_begin(p2p, &header);
+            recv_announce_more(lane, request);
+        }
+        return false;
+    }
+    p2p->taken = 0;
+    bool own = p2p->begun ? p2p->announced > p2p->finished : p2p->first_announced;
+    rota_request *behind = own || transport->ops->places == NULL ? NULL : announced_behind(lane);
+    if (behind != NULL)
+        behind->p2p.first_announced = false;
+    transport->ops->release(transport, lane->link.stream, &arrival);
+    recv_slice(lane, request, &header);
+    return atomic_load_explicit(&lane->comm->status, memory_order_relaxed) == ROTA_OK;
+}
+
 /* Whether a receive is, or may be, announced before those ahead of it have ended. */
 static bool goes_ahead(const struct p2p_lane *lane, const rota_request *request) {
     struct transport *transport = lane->link.transport;
     size_t bytes = request->p2p.bytes;
-    if (bytes <= transport->caps.eager_bytes || bytes > p2p_slice_bytes(lane))
+    if (bytes <= transport->caps.eager_bytes)
         return false;
     if (!transport->caps.posts_recv)
         return true;
+    if (bytes > p2p_slice_bytes(lane))
+        return false;
     if (request->p2p.first_announced)
         return request->p2p.pending > 0;
     return bytes >= P2P_POST_BYTES && transport->ops->places(transport, buffer_of(request), bytes);
 }
 
-/* Receives behind the head whose messages are of one slice are announced too, so that their senders
- * need not wait for one after the other; where messages go straight to memory, only those that the
- * peer writes there itself, since they cannot be taken back.
+/* Whether slices of a receive are still to be announced, as far as is known. */
+static bool more_to_announce(const struct p2p_lane *lane, const rota_request *request) {
+    const struct p2p_state *p2p = &request->p2p;
+    return p2p->begun ? p2p->announced < p2p->total : p2p->bytes > p2p_slice_bytes(lane);
+}
+
+/* The first slices of receives behind the head are announced too when those of all before them are,
+ * so that their senders need not wait for one after the other; where messages go straight to
+ * memory, only those of one slice that the peer writes there itself, since they cannot be taken
+ * back.
  *
  * A message may be longer than its buffer and take more announcements than its own. What then lies
  * in the memory of a receive behind it is copied (recv_shift), and that receive is announced anew;
@@ -453,7 +472,7 @@ static void recv_announce_ahead(struct p2p_lane *lane) {
     if (transport->caps.posts_recv &&
         (transport->ops->places == NULL || head->p2p.begun || !head->p2p.first_announced))
         return;
-    size_t least = 0;
+    size_t least = 0, slice = p2p_slice_bytes(lane);
     for (int i = 0; i < P2P_AHEAD && request != NULL; i++) {
         if (!goes_ahead(lane, request) || request->p2p.bytes < least)
             return;
@@ -461,10 +480,13 @@ static void recv_announce_ahead(struct p2p_lane *lane) {
         if (!request->p2p.first_announced) {
             request->p2p.first_announced = true;
             if (!lane_takes_announced(lane))
-                recv_announce(lane, request, 0, request->p2p.bytes);
+                recv_announce(lane, request, 0,
+                              request->p2p.bytes < slice ? request->p2p.bytes : slice);
             if (TAILQ_FIRST(&lane->recvs) != head)
                 return; /* it was here already */
         }
+        if (more_to_announce(lane, request))
+            return;
         request = TAILQ_NEXT(request, queue_entry);
     }
 }
