@@ -248,7 +248,8 @@ struct transport_ops {
                     struct transport_arrival *arrival);
     /* Expect, peek and release in one step of such a message, if it has come, has this sequence and
      * fits into the *room bytes at data; *room is then its length. May look for what has come, but
-     * calls nobody back. AGAIN: nothing was done; peek may show it. NULL: as above. */
+     * calls nobody back. AGAIN: nothing has come for the stream; UNSUPPORTED: something else has,
+     * or what peek alone shows. NULL: as above. */
     enum transport_result (*take)(struct transport *transport, struct transport_stream *stream,
                                   uint64_t sequence, void *data, size_t *room);
     /* True when the oldest message that is neither released nor taken by a post_recv is known by

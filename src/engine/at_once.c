@@ -7,7 +7,10 @@
 #include "engine/record_calls.h"
 #include <string.h>
 
-/* An adapter's answer takes longer than one by shared memory, and asking for it as little. */
+/* For how many times the turns of another wait a receive polls for its message before it becomes a
+ * request: shared memory brings it when its sender has copied it, some microseconds; an adapter's
+ * answer takes longer, and asking for it as little. */
+#define P2P_NEAR_TURNS 8
 #define P2P_FAR_TURNS 16
 /* Polls of a receive that does not wait: one looks, one after progress. */
 #define P2P_LOOKS 2
@@ -73,16 +76,16 @@ static bool take_at_once(struct p2p_lane *lane, const struct call_args *args, si
     if (transport->ops->take == NULL || lane->announced > 0)
         return false;
     size_t length = bytes;
-    for (int look = 0; look < looks; look++) {
-        if (transport->ops->take(transport, lane->link.stream, lane->received, args->recv,
-                                 &length) == TRANSPORT_OK) {
-            note_taken(lane, args, length);
-            return true;
-        }
+    enum transport_result result = TRANSPORT_AGAIN;
+    for (int look = 0; look < looks && result == TRANSPORT_AGAIN; look++) {
         if (atomic_load_explicit(&lane->comm->job->domain.wanted, memory_order_relaxed) != 0)
-            break;
+            looks = 1;
+        result =
+            transport->ops->take(transport, lane->link.stream, lane->received, args->recv, &length);
     }
-    return false;
+    if (result == TRANSPORT_OK)
+        note_taken(lane, args, length);
+    return result == TRANSPORT_OK;
 }
 
 static bool receive_at_once(struct p2p_lane *lane, const struct call_args *args, size_t bytes,
@@ -167,6 +170,15 @@ static size_t most_at_once(const struct p2p_lane *lane, bool receives) {
                                                             : p2p_slice_bytes(lane);
 }
 
+static uint32_t wait_turns(const struct p2p_lane *lane) {
+    const struct domain *domain = &lane->comm->job->domain;
+    const struct transport_ops *ops = lane->link.transport->ops;
+    if (ops->places != NULL)
+        return domain->spin_turns * P2P_FAR_TURNS;
+    bool near = ops->take != NULL && domain->place < 0; /* and the peer does not want the core */
+    return near ? domain->spin_turns * P2P_NEAR_TURNS : domain->spin_turns;
+}
+
 static bool run_at_once(rota_comm *comm, const struct call_args *args, bool waits,
                         struct p2p_begun *begun) {
     struct p2p_table *table = comm->p2p;
@@ -186,10 +198,7 @@ static bool run_at_once(rota_comm *comm, const struct call_args *args, bool wait
         return false;
     if (take_at_once(lane, args, bytes, 1))
         return true;
-    uint32_t turns = comm->job->domain.spin_turns;
-    if (lane->link.transport->ops->places != NULL)
-        turns *= P2P_FAR_TURNS;
-    return receive_at_once(lane, args, bytes, waits ? turns : P2P_LOOKS, begun);
+    return receive_at_once(lane, args, bytes, waits ? wait_turns(lane) : P2P_LOOKS, begun);
 }
 
 bool p2p_at_once(rota_comm *comm, const struct call_args *args, const rota_call *call,

@@ -9,7 +9,7 @@
 /* Slices of one message under way at a time. */
 #define P2P_WINDOW 4
 /* Messages of p2p_run_again. */
-#define P2P_AGAIN_BYTES 64
+#define P2P_AGAIN_BYTES 4096
 
 struct call_args;
 struct p2p_table;

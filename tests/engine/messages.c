@@ -313,14 +313,16 @@ static void messages_end_at_once(void) {
 /* Calls that are like the one before, and not: small ones of two tags and changing sizes, blocking
  * and not, some longer than their buffer and some from any source. Both ranks draw the same. */
 static void alike_body(const struct rank *rank) {
-    enum { MESSAGES = 3000, MOST = 20 };
+    enum { MESSAGES = 3000, FEW = 30, MOST = 1100 };
     rota_comm *comm = rank->comm;
     int other = 1 - rank->rank;
     unsigned seed = 11;
     for (int m = 0; m < MESSAGES; m++) {
         bool sends = (rand_r(&seed) & 7) < 4 ? rank->rank == 0 : rank->rank == 1;
         bool waits = rand_r(&seed) % 2 == 0, any = rand_r(&seed) % 8 == 0;
-        size_t count = rand_r(&seed) % 4 == 0 ? (size_t)rand_r(&seed) % MOST : 2;
+        size_t count = 2;
+        if (rand_r(&seed) % 4 == 0)
+            count = (size_t)rand_r(&seed) % (rand_r(&seed) % 4 == 0 ? MOST : FEW);
         size_t room = rand_r(&seed) % 16 == 0 && count > 0 ? count - 1 : count;
         int tag = rand_r(&seed) % 5 == 0;
         int32_t values[MOST];

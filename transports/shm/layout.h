@@ -15,7 +15,7 @@
 #include "transports/transport.h"
 
 #define SHM_MAGIC 0x306d687361746f72ull /* "rotashm0", little endian */
-#define SHM_VERSION 6
+#define SHM_VERSION 7
 #define SHM_LINE 128
 #define SHM_PAGE 4096
 
@@ -34,7 +34,8 @@ _Static_assert(SHM_RELEASE_RING > SHM_SLOTS, "every slot may be given back befor
 
 #define SHM_GROUPS 4096 /* native groups that exist at one time */
 #define SHM_INLINE_BYTES 48
-#define SHM_TINY_BYTES 24
+#define SHM_TINY_BYTES 88
+#define SHM_HALF_LINE_BYTES 24 /* of which the first */
 #define SHM_PLACES 2
 
 /* First line of an arena: written before the arena is shown to anybody. */
@@ -79,7 +80,10 @@ _Static_assert(sizeof(struct shm_head) == 4 * SHM_LINE, "four lines");
 enum shm_entry_type {
     SHM_ENTRY_INLINE = 1, /* a message; payload in the entry */
     SHM_ENTRY_SLOT,       /* a message; payload in a slot of the sender's */
-    SHM_ENTRY_TINY,    /* a message of `put`; its entry is half a line, which is all that moves */
+    /* Messages of `put`: payload in the entry, or in a small slot. Their entries fill half a line
+     * unless there is more than SHM_HALF_LINE_BYTES, and that is all that moves. */
+    SHM_ENTRY_TINY,
+    SHM_ENTRY_SHORT,
     SHM_ENTRY_REQUEST, /* header of a message that may not travel yet */
     SHM_ENTRY_GRANT    /* so many messages of the stream have been announced */
 };
@@ -101,12 +105,15 @@ struct shm_entry {
         };
         struct {
             uint64_t sequence; /* of the header */
-            uint8_t data[SHM_TINY_BYTES];
+            union {
+                uint8_t data[SHM_TINY_BYTES];
+                uint64_t length; /* SHORT */
+            };
         } tiny;
     };
 };
 _Static_assert(sizeof(struct shm_entry) == SHM_LINE, "one line");
-_Static_assert(offsetof(struct shm_entry, tiny) + sizeof(((struct shm_entry *)0)->tiny) == 64,
+_Static_assert(offsetof(struct shm_entry, tiny.data) + SHM_HALF_LINE_BYTES == 64,
                "what a processor moves");
 
 /* How many bytes of the payload stand in a large slot. Raised while the sender copies (release), so

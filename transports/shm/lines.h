@@ -118,24 +118,6 @@ lines_wait(struct native_group *group, const struct native_call *call, struct na
 
 /* -- payloads -------------------------------------------------------------------------------- */
 
-/* Up to 48 bytes, by few moves of any alignment. */
-static inline void copy_small(uint8_t *dst, const uint8_t *src, size_t bytes) {
-    if (bytes >= 16) {
-        for (size_t i = 0; i + 16 <= bytes; i += 16)
-            memcpy(dst + i, src + i, 16);
-        memcpy(dst + bytes - 16, src + bytes - 16, 16);
-    } else if (bytes >= 8) {
-        memcpy(dst, src, 8);
-        memcpy(dst + bytes - 8, src + bytes - 8, 8);
-    } else if (bytes >= 4) {
-        memcpy(dst, src, 4);
-        memcpy(dst + bytes - 4, src + bytes - 4, 4);
-    } else {
-        for (size_t i = 0; i < bytes; i++)
-            dst[i] = src[i];
-    }
-}
-
 /* To where the other members read. */
 static inline void shm_hand_over(const struct native_group *group, uint8_t *dst, const uint8_t *src,
                                  size_t bytes) {

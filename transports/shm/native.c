@@ -257,7 +257,7 @@ static rota_status group_open(struct transport *transport, uint32_t comm, uint32
     group->self = self;
     group->polls = nmembers <= shm->host->cores ? POLLS_ALONE : POLLS_CROWDED;
     group->sequence = group->slices = group->posts = group->moves = shm->start;
-    group->isa = cpu_isa_best();
+    group->isa = shm->isa;
     group->key = (uint64_t)comm << 32 | generation;
     group->index = (uint32_t)index;
     group->entry = &own_table(shm)[index];

@@ -98,9 +98,9 @@ static void slot_free(struct shm *shm, int32_t slot) {
     pool->free[pool->nfree++] = (uint16_t)slot;
 }
 
-/* Small slots that a peer holds before those that it has given back are looked for: so few are in
- * use that they stay in the caches. Large ones that were just read are the slower to write. */
-enum { HOT_SLOTS = 8 };
+/* Slots of each pool that a peer holds before those that it has given back are looked for: so few
+ * are in use that they stay in the caches. */
+static const int hot_slots[2] = {8, 4};
 
 /* Takes a slot of a pool for a message to the peer, -1 when there is none. No peer may hold more
  * than half of the small or a quarter of the large ones, and the last eighth is for peers that hold
@@ -128,6 +128,18 @@ static int32_t slot_take(struct shm *shm, struct shm_peer *peer, size_t length, 
     }
     if (slot < 0 && announced)
         slot = pool_take(shm, peer, 1);
+    return slot;
+}
+
+static bool harvest_peer(struct shm *shm, struct shm_peer *peer);
+
+/* The same, once more with what has come back when there is none. */
+static int32_t slot_find(struct shm *shm, struct shm_peer *peer, size_t length, bool announced) {
+    if (peer->held[0] >= hot_slots[0] || peer->held[1] >= hot_slots[1])
+        (void)harvest_peer(shm, peer);
+    int32_t slot = slot_take(shm, peer, length, announced);
+    if (slot < 0 && shm_harvest(shm))
+        slot = slot_take(shm, peer, length, announced);
     return slot;
 }
 
@@ -249,9 +261,23 @@ static bool inline_room(struct shm_peer *peer) {
     return peer->inline_sent - peer->inline_released_seen < INLINE_LIMIT;
 }
 
-/* Whether a message in an entry may travel that the receiver is not known to have announced. */
-static inline bool entry_room(struct shm_peer *peer, const struct transport_stream *stream) {
+/* Whether a message may travel that the receiver is not known to have announced. */
+static inline bool is_eager(const struct shm *shm, struct shm_peer *peer,
+                            const struct transport_stream *stream, size_t length, bool in_entry) {
+    if (!in_entry)
+        return length <= shm->transport.caps.eager_bytes &&
+               stream->sent - stream->known < SHM_WINDOW_SLOTS;
     return stream->sent - stream->known < SHM_WINDOW && inline_room(peer);
+}
+
+/* Whether the stream's next message may travel. A grant that has come is not left to progress: the
+ * message would have to wait for permission that is there. */
+static bool may_travel(struct shm *shm, struct transport_stream *stream, size_t length,
+                       bool in_entry) {
+    while (stream->sent >= stream->known && !is_eager(shm, stream->peer, stream, length, in_entry))
+        if (!shm_read_grant(shm, stream))
+            return false;
+    return true;
 }
 
 static void note_sent(struct shm *shm, size_t length) {
@@ -281,22 +307,13 @@ enum transport_result shm_reserve(struct transport *transport, struct transport_
     if (peer->failed || header->length > SHM_LARGE_BYTES)
         return TRANSPORT_FAILED;
     size_t length = (size_t)header->length;
-    bool announced = stream->sent < stream->known;
     bool in_entry = length <= SHM_INLINE_BYTES;
-    if (!announced) {
-        bool eager =
-            length <= transport->caps.eager_bytes &&
-            (in_entry ? entry_room(peer, stream) : stream->sent - stream->known < SHM_WINDOW_SLOTS);
-        if (!eager)
-            return wait_for_grant(shm, stream, header);
-    }
+    if (!may_travel(shm, stream, length, in_entry))
+        return wait_for_grant(shm, stream, header);
+    bool announced = stream->sent < stream->known;
     int32_t taken = -1;
     if (!in_entry) {
-        if (peer->held[0] >= HOT_SLOTS)
-            (void)harvest_peer(shm, peer);
-        taken = slot_take(shm, peer, length, announced);
-        if (taken < 0 && shm_harvest(shm))
-            taken = slot_take(shm, peer, length, announced);
+        taken = slot_find(shm, peer, length, announced);
         if (taken < 0 && !announced)
             return wait_for_grant(shm, stream, header);
         if (taken < 0) {
@@ -327,30 +344,6 @@ enum transport_result shm_reserve(struct transport *transport, struct transport_
     return TRANSPORT_OK;
 }
 
-enum transport_result shm_put(struct transport *transport, struct transport_stream *stream,
-                              uint64_t sequence, const void *data, size_t length) {
-    struct shm_peer *peer = stream->peer;
-    if (length > SHM_TINY_BYTES || stream->reserved || peer->ready || peer->failed ||
-        (stream->sent >= stream->known && !entry_room(peer, stream)))
-        return TRANSPORT_AGAIN;
-    struct shm_entry *entry = entry_begin(peer);
-    if (!entry)
-        return TRANSPORT_AGAIN;
-    entry->type = SHM_ENTRY_TINY;
-    entry->slot = (uint32_t)length;
-    entry->key = stream->id.key;
-    entry->tiny.sequence = sequence;
-    if (length > 0)
-        memcpy(entry->tiny.data, data, length);
-    entry_publish(peer, entry);
-    peer->inline_sent++;
-    stream->sent++;
-    stream->request_sent = stream->request_due = false;
-    note_sent(shm_of(transport), length);
-    ring(peer);
-    return TRANSPORT_OK;
-}
-
 static void slot_filled(struct shm *shm, const struct shm_outgoing *outgoing, size_t bytes) {
     struct shm_filled *filled = shm_arena_at(&shm->arena, shm->arena.head->identity.filled);
     if (outgoing->slot >= SHM_SMALL_SLOTS) /* Release: partner is the load in arrived_bytes. */
@@ -378,6 +371,56 @@ static bool message_write(struct shm *shm, struct shm_peer *peer,
     entry_publish(peer, entry);
     note_sent(shm, (size_t)outgoing->header.length);
     return true;
+}
+
+/* Copies a message of put into a slot for it; -1 when there is none. */
+static int32_t small_slot_fill(struct shm *shm, struct transport_stream *stream, const void *data,
+                               size_t length) {
+    struct shm_peer *peer = stream->peer;
+    int32_t slot = slot_find(shm, peer, length, stream->sent < stream->known);
+    if (slot >= SHM_SMALL_SLOTS) {
+        slot_free(shm, slot);
+        return -1;
+    }
+    if (slot < 0)
+        return -1;
+    look_near(shm, peer);
+    reduce_hand_over(shm->isa, peer->near, slot_data(shm, slot), data, length);
+    shm->slots[slot].published = true;
+    return slot;
+}
+
+enum transport_result shm_put(struct transport *transport, struct transport_stream *stream,
+                              uint64_t sequence, const void *data, size_t length) {
+    struct shm *shm = shm_of(transport);
+    struct shm_peer *peer = stream->peer;
+    if (length > SHM_SMALL_BYTES || stream->reserved || peer->ready || peer->failed ||
+        !may_travel(shm, stream, length, length <= SHM_TINY_BYTES))
+        return TRANSPORT_AGAIN;
+    struct shm_entry *entry = entry_begin(peer);
+    if (!entry)
+        return TRANSPORT_AGAIN;
+    if (length <= SHM_TINY_BYTES) {
+        entry->type = SHM_ENTRY_TINY;
+        entry->slot = (uint32_t)length;
+        copy_small(entry->tiny.data, data, length);
+        peer->inline_sent++;
+    } else {
+        int32_t slot = small_slot_fill(shm, stream, data, length);
+        if (slot < 0)
+            return TRANSPORT_AGAIN;
+        entry->type = SHM_ENTRY_SHORT;
+        entry->slot = (uint32_t)slot;
+        entry->tiny.length = length;
+    }
+    entry->key = stream->id.key;
+    entry->tiny.sequence = sequence;
+    entry_publish(peer, entry);
+    stream->sent++;
+    stream->request_sent = stream->request_due = false;
+    note_sent(shm, length);
+    ring(peer);
+    return TRANSPORT_OK;
 }
 
 int shm_peer_pump(struct shm *shm, struct shm_peer *peer) {

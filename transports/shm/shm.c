@@ -57,6 +57,7 @@ static rota_status shm_open_transport(struct transport_host *host, struct transp
     shm->host = host;
     shm->epoll_fd = -1;
     shm->start = (uint64_t)settings_integer(host->settings, SETTING_TEST_SEQUENCE_START);
+    shm->isa = cpu_isa_best();
     init_slots(shm);
     shm_heap_open(&shm->heap,
                   strcmp(settings_text(host->settings, SETTING_HUGE_PAGES), "off") != 0);

@@ -2,6 +2,7 @@
 #ifndef TRANSPORTS_SHM_SHM_H
 #define TRANSPORTS_SHM_SHM_H
 
+#include "base/cpu.h"
 #include "transports/native.h"
 #include "transports/shm/arena.h"
 #include "transports/shm/heap.h"
@@ -66,8 +67,9 @@ struct shm_message {
     struct shm_message *next;
     struct transport_header header;
     int32_t slot; /* of the sender's, -1: payload in data */
-    uint8_t data[SHM_INLINE_BYTES];
+    uint8_t data[SHM_TINY_BYTES];
 };
+_Static_assert(SHM_TINY_BYTES >= SHM_INLINE_BYTES, "either fits");
 
 /* A message on its way out: reserved, then committed, then in an entry. */
 struct shm_outgoing {
@@ -180,6 +182,7 @@ struct shm {
     struct doorbell_line *private_line; /* where the doorbell was before */
     int epoll_fd;                       /* over the sockets of connections being made */
     uint64_t start;                     /* first value of all sequence counters */
+    enum cpu_isa isa;                   /* that copies use */
     _Atomic uint8_t *states;            /* enum shm_peer_state of each rank */
     struct shm_peer **peers;            /* of each rank, NULL until there is something to say */
     struct shm_peer **connected;        /* established ones */
@@ -215,6 +218,24 @@ static inline const struct doorbell_line *shm_peer_bell(const struct shm_peer *p
     return &peer->map.head->bell;
 }
 
+/* What an entry or a line holds, by few moves of any alignment. */
+static inline void copy_small(uint8_t *dst, const uint8_t *src, size_t bytes) {
+    if (bytes >= 16) {
+        for (size_t i = 0; i + 16 <= bytes; i += 16)
+            memcpy(dst + i, src + i, 16);
+        memcpy(dst + bytes - 16, src + bytes - 16, 16);
+    } else if (bytes >= 8) {
+        memcpy(dst, src, 8);
+        memcpy(dst + bytes - 8, src + bytes - 8, 8);
+    } else if (bytes >= 4) {
+        memcpy(dst, src, 4);
+        memcpy(dst + bytes - 4, src + bytes - 4, 4);
+    } else {
+        for (size_t i = 0; i < bytes; i++)
+            dst[i] = src[i];
+    }
+}
+
 extern const struct transport_ops transport_shm;
 
 /* -- connect.c ------------------------------------------------------------------------------- */
@@ -248,6 +269,9 @@ bool shm_part_came(const struct shm *shm);
 int shm_wake_partial(struct shm *shm);
 /* Reads at most `budget` entries of a peer's queue; returns their number. */
 int shm_peer_read(struct shm *shm, struct shm_peer *peer, int budget);
+/* Reads the oldest entry of the peer's queue if it is a grant to the stream, whose owner does not
+ * wait for one. So nobody is called back. */
+bool shm_read_grant(struct shm *shm, struct transport_stream *stream);
 bool shm_peer_has_entry(const struct shm_peer *peer);
 void shm_streams_free(struct shm *shm);
 

@@ -244,6 +244,13 @@ void shm_expect(struct transport *transport, struct transport_stream *stream, si
         stream->requested = false;
 }
 
+/* Payload of a message in the slot of its sender's. */
+static const void *slot_payload(const struct shm_peer *peer, int32_t slot) {
+    if (slot >= SHM_SMALL_SLOTS)
+        return peer->large_slots + (size_t)(slot - SHM_SMALL_SLOTS) * SHM_LARGE_BYTES;
+    return peer->small_slots + (size_t)slot * SHM_SMALL_BYTES;
+}
+
 enum transport_result shm_peek(struct transport *transport, struct transport_stream *stream,
                                struct transport_arrival *arrival) {
     const struct shm_peer *peer = stream->peer;
@@ -255,11 +262,7 @@ enum transport_result shm_peek(struct transport *transport, struct transport_str
         stream->part_seen = bytes;
         listed_add(&shm_of(transport)->partial, &stream->partial);
     }
-    const void *data = message->data;
-    if (message->slot >= SHM_SMALL_SLOTS)
-        data = peer->large_slots + (size_t)(message->slot - SHM_SMALL_SLOTS) * SHM_LARGE_BYTES;
-    else if (message->slot >= 0)
-        data = peer->small_slots + (size_t)message->slot * SHM_SMALL_BYTES;
+    const void *data = message->slot < 0 ? message->data : slot_payload(peer, message->slot);
     *arrival =
         (struct transport_arrival){.header = message->header,
                                    .pieces = {{.data = (void *)(uintptr_t)data, .length = bytes}},
@@ -310,13 +313,33 @@ static void peer_broken(struct shm *shm, struct shm_peer *peer, const char *evid
     shm->host->peer_failed(shm->host->context, &shm->transport, peer->rank, 0, evidence);
 }
 
+/* What an entry says of a message of put. */
+struct shm_short {
+    size_t length;
+    int32_t slot; /* -1: payload in the entry */
+};
+
+/* Reads it, once, since the entry is the peer's; false when it says nothing of one. */
+static inline bool entry_short(const struct shm_entry *entry, struct shm_short *message) {
+    uint32_t word = __atomic_load_n(&entry->slot, __ATOMIC_RELAXED);
+    if (entry->type == SHM_ENTRY_TINY) {
+        *message = (struct shm_short){.length = word, .slot = -1};
+        return word <= SHM_TINY_BYTES;
+    }
+    *message = (struct shm_short){.length = __atomic_load_n(&entry->tiny.length, __ATOMIC_RELAXED),
+                                  .slot = (int32_t)word};
+    return entry->type == SHM_ENTRY_SHORT && word < SHM_SMALL_SLOTS &&
+           message->length <= SHM_SMALL_BYTES;
+}
+
 /* Whether an entry is a message this transport could have written. */
 static bool entry_sane(const struct shm_entry *entry) {
     switch (entry->type) {
     case SHM_ENTRY_INLINE:
         return entry->header.length <= SHM_INLINE_BYTES;
     case SHM_ENTRY_TINY:
-        return entry->slot <= SHM_TINY_BYTES;
+    case SHM_ENTRY_SHORT:
+        return entry_short(entry, &(struct shm_short){0});
     case SHM_ENTRY_SLOT:
         return entry->slot < SHM_SLOTS &&
                entry->header.length <=
@@ -339,6 +362,12 @@ static void note_arrived(struct shm *shm, struct transport_stream *stream, size_
     shm->transport.counters.wire_bytes_received += length;
 }
 
+/* The sender's slot that holds the payload of a message; -1: none does. */
+static int32_t entry_slot(const struct shm_entry *entry) {
+    bool has_one = entry->type == SHM_ENTRY_SLOT || entry->type == SHM_ENTRY_SHORT;
+    return has_one ? (int32_t)entry->slot : -1;
+}
+
 static void read_message(struct shm *shm, struct transport_stream *stream,
                          const struct shm_entry *entry) {
     struct shm_message *message = message_take(shm);
@@ -347,15 +376,18 @@ static void read_message(struct shm *shm, struct transport_stream *stream,
         return;
     }
     message->next = NULL;
-    message->slot = entry->type == SHM_ENTRY_SLOT ? (int32_t)entry->slot : -1;
-    if (entry->type == SHM_ENTRY_TINY) {
+    message->slot = entry_slot(entry);
+    struct shm_short put;
+    if (entry_short(entry, &put)) {
+        message->slot = put.slot;
         message->header = (struct transport_header){
-            .sequence = entry->tiny.sequence, .length = entry->slot, .total = entry->slot};
-        memcpy(message->data, entry->tiny.data, sizeof entry->tiny.data);
+            .sequence = entry->tiny.sequence, .length = put.length, .total = put.length};
+        if (put.slot < 0)
+            copy_small(message->data, entry->tiny.data, put.length);
     } else {
         message->header = entry->header;
         if (entry->type == SHM_ENTRY_INLINE)
-            memcpy(message->data, entry->body.data, sizeof message->data);
+            memcpy(message->data, entry->body.data, sizeof entry->body.data);
     }
     *stream->tail = message;
     stream->tail = &message->next;
@@ -376,16 +408,23 @@ static void read_request(struct shm *shm, struct transport_stream *stream,
         shm->host->arrived(stream->owner);
 }
 
+static void read_grant(struct shm *shm, struct transport_stream *stream,
+                       const struct shm_entry *entry) {
+    uint64_t known = entry->body.count;
+    if (known <= stream->known)
+        return;
+    stream->known = known;
+    shm_stream_wake(shm, stream);
+}
+
 static void read_entry(struct shm *shm, struct shm_peer *peer, const struct shm_entry *entry) {
-    bool message = entry->type == SHM_ENTRY_INLINE || entry->type == SHM_ENTRY_SLOT ||
-                   entry->type == SHM_ENTRY_TINY;
+    bool message = entry->type != SHM_ENTRY_REQUEST && entry->type != SHM_ENTRY_GRANT;
     struct transport_stream *stream = peer->last;
     if (!stream || memcmp(&stream->id.key, &entry->key, sizeof entry->key) != 0) {
         stream = stream_find(shm, peer->rank, &entry->key);
         if (!stream && grave_find(shm, peer->rank, &entry->key)) {
             if (message) {
-                message_release(shm, peer,
-                                entry->type == SHM_ENTRY_SLOT ? (int32_t)entry->slot : -1);
+                message_release(shm, peer, entry_slot(entry));
                 ring_for_room(peer);
             }
             return;
@@ -402,10 +441,8 @@ static void read_entry(struct shm *shm, struct shm_peer *peer, const struct shm_
         read_message(shm, stream, entry);
     else if (entry->type == SHM_ENTRY_REQUEST)
         read_request(shm, stream, entry);
-    else if (entry->body.count > stream->known) {
-        stream->known = entry->body.count;
-        shm_stream_wake(shm, stream);
-    }
+    else
+        read_grant(shm, stream, entry);
 }
 
 bool shm_peer_has_entry(const struct shm_peer *peer) {
@@ -432,19 +469,33 @@ int shm_peer_read(struct shm *shm, struct shm_peer *peer, int budget) {
     return n;
 }
 
-/* -- tiny messages in one step ----------------------------------------------------------------- */
+bool shm_read_grant(struct shm *shm, struct transport_stream *stream) {
+    struct shm_peer *peer = stream->peer;
+    const struct shm_entry *entry = &peer->in->fifo[peer->read % SHM_FIFO_ENTRIES];
+    if (!shm_peer_has_entry(peer) || entry->type != SHM_ENTRY_GRANT || stream->waiting.back ||
+        memcmp(&entry->key, &stream->id.key, sizeof entry->key) != 0)
+        return false;
+    peer->read++;
+    read_grant(shm, stream, entry);
+    tell_read(peer);
+    return true;
+}
 
-/* The oldest message, which progress has read, if it is one of put. */
+/* -- messages in one step ---------------------------------------------------------------------- */
+
+/* The oldest message, which progress has read. */
 static enum transport_result take_read(struct transport *transport, struct transport_stream *stream,
                                        uint64_t sequence, void *data, size_t *room) {
-    struct shm_message *message = stream->head;
+    const struct shm_message *message = stream->head;
     const struct transport_header *header = &message->header;
-    if (message->slot >= 0 || header->sequence != sequence || header->slice != 0 ||
-        header->total != header->length || header->length > *room)
-        return TRANSPORT_AGAIN;
+    if (message->slot >= SHM_SMALL_SLOTS || header->sequence != sequence || header->slice != 0 ||
+        header->total != header->length || header->fingerprint != 0 || header->length > *room)
+        return TRANSPORT_UNSUPPORTED;
     *room = (size_t)header->length;
-    if (*room > 0) /* of nothing, data may be NULL */
-        memcpy(data, message->data, *room);
+    if (message->slot < 0)
+        copy_small(data, message->data, *room);
+    else
+        reduce_copy(shm_of(transport)->isa, data, slot_payload(stream->peer, message->slot), *room);
     shm_expect(transport, stream, *room);
     shm_release(transport, stream, &(struct transport_arrival){0});
     return TRANSPORT_OK;
@@ -459,19 +510,22 @@ enum transport_result shm_take(struct transport *transport, struct transport_str
     if (!shm_peer_has_entry(peer))
         return TRANSPORT_AGAIN;
     const struct shm_entry *entry = &peer->in->fifo[peer->read % SHM_FIFO_ENTRIES];
-    size_t length = __atomic_load_n(&entry->slot, __ATOMIC_RELAXED); /* once: it is the peer's */
-    if (entry->type != SHM_ENTRY_TINY || entry->tiny.sequence != sequence ||
-        length > SHM_TINY_BYTES || length > *room ||
+    struct shm_short message;
+    if (!entry_short(entry, &message))
+        return shm_read_grant(shm, stream) ? TRANSPORT_AGAIN : TRANSPORT_UNSUPPORTED;
+    if (message.length > *room || entry->tiny.sequence != sequence ||
         memcmp(&entry->key, &stream->id.key, sizeof entry->key) != 0)
-        return TRANSPORT_AGAIN;
-    if (length > 0)
-        memcpy(data, entry->tiny.data, length);
-    *room = length;
+        return TRANSPORT_UNSUPPORTED;
+    if (message.slot < 0)
+        copy_small(data, entry->tiny.data, message.length);
+    else
+        reduce_copy(shm->isa, data, slot_payload(peer, message.slot), message.length);
+    *room = message.length;
     peer->read++;
     peer->last = stream;
-    note_arrived(shm, stream, length);
-    shm_expect(transport, stream, length);
-    message_release(shm, peer, -1);
+    note_arrived(shm, stream, message.length);
+    shm_expect(transport, stream, message.length);
+    message_release(shm, peer, message.slot);
     tell_read(peer);
     return TRANSPORT_OK;
 }

@@ -430,51 +430,64 @@ Test(shm_streams, half_a_message_of_a_dead_peer_is_none) {
     }
 }
 
-/* Puts one tiny message; its bytes are those of get. */
-static enum transport_result put_tiny(struct pair *p, struct transport_stream *a, uint64_t number,
-                                      size_t length) {
-    uint8_t data[64];
+/* Puts one message in one step; its bytes are those of get. */
+static enum transport_result put_at_once(struct pair *p, struct transport_stream *a,
+                                         uint64_t number, size_t length) {
+    uint8_t data[SHM_SMALL_BYTES + 1];
     for (size_t i = 0; i < length; i++)
         data[i] = pattern(number, i);
     return ops->put(p->a, a, number, data, length);
 }
 
-/* Takes one; false when there is none. */
-static bool take_tiny(struct pair *p, struct transport_stream *b, uint64_t number, size_t length) {
-    uint8_t data[64];
+/* Takes one. */
+static enum transport_result take_at_once(struct pair *p, struct transport_stream *b,
+                                          uint64_t number, size_t length) {
+    uint8_t data[SHM_SMALL_BYTES + 1];
     size_t room = sizeof data;
-    if (ops->take(p->b, b, number, data, &room) != TRANSPORT_OK)
-        return false;
+    enum transport_result result = ops->take(p->b, b, number, data, &room);
+    if (result != TRANSPORT_OK)
+        return result;
     cr_assert_eq(room, length);
     for (size_t i = 0; i < length; i++)
         cr_assert_eq(data[i], pattern(number, i));
-    return true;
+    return result;
 }
 
-Test(shm_streams, tiny_messages_in_one_step) {
+/* In half an entry, in an entry, in a slot. */
+static const size_t short_lengths[] = {0,
+                                       1,
+                                       SHM_HALF_LINE_BYTES,
+                                       SHM_HALF_LINE_BYTES + 1,
+                                       SHM_INLINE_BYTES + 1,
+                                       SHM_TINY_BYTES,
+                                       SHM_TINY_BYTES + 1,
+                                       SHM_SMALL_BYTES};
+#define SHORT_LENGTHS (sizeof short_lengths / sizeof *short_lengths)
+
+Test(shm_streams, short_messages_in_one_step) {
     struct pair p;
     pair_open(&p);
     struct cluster_owner oa = {0}, ob = {0};
     struct transport_stream *a = stream(p.a, 1, 0, &oa), *b = stream(p.b, 0, 0, &ob);
     uint64_t number = 0;
-    for (int round = 0; round < 200; round++) {
-        for (size_t length = 0; length <= SHM_TINY_BYTES; length += 4, number += 3) {
+    for (int round = 0; round < 100; round++) {
+        for (size_t i = 0; i < SHORT_LENGTHS; i++) {
+            size_t length = short_lengths[i];
             ops->progress(p.a, 100); /* grants */
             /* From the queue itself; after progress has read it; between others. */
-            cr_assert_eq(put_tiny(&p, a, number, length), TRANSPORT_OK);
-            cr_assert(take_tiny(&p, b, number, length));
-            cr_assert_eq(put_tiny(&p, a, number + 1, length), TRANSPORT_OK);
+            cr_assert_eq(put_at_once(&p, a, number, length), TRANSPORT_OK);
+            cr_assert_eq(take_at_once(&p, b, number++, length), TRANSPORT_OK);
+            cr_assert_eq(put_at_once(&p, a, number, length), TRANSPORT_OK);
             cr_assert_gt(ops->progress(p.b, 100), 0);
-            cr_assert(take_tiny(&p, b, number + 1, length));
-            cr_assert_eq(put_tiny(&p, a, number + 2, length), TRANSPORT_OK);
-            cr_assert_eq(put(p.a, a, number + 3, 100), TRANSPORT_OK);
-            cr_assert(take_tiny(&p, b, number + 2, length));
-            cr_assert_not(take_tiny(&p, b, number + 3, 100), "it is no tiny one");
+            cr_assert_eq(take_at_once(&p, b, number++, length), TRANSPORT_OK);
+            cr_assert_eq(put_at_once(&p, a, number, length), TRANSPORT_OK);
+            cr_assert_eq(put(p.a, a, number + 1, 100), TRANSPORT_OK);
+            cr_assert_eq(take_at_once(&p, b, number++, length), TRANSPORT_OK);
+            cr_assert_eq(take_at_once(&p, b, number, 100), TRANSPORT_UNSUPPORTED, "it says more");
             cr_assert_gt(ops->progress(p.b, 100), 0);
-            cr_assert_not(take_tiny(&p, b, number + 3, 100), "it lies in a slot");
+            cr_assert_eq(take_at_once(&p, b, number, 100), TRANSPORT_UNSUPPORTED);
             ops->expect(p.b, b, 100);
-            cr_assert(get(p.b, b, number + 3, 100));
-            number++;
+            cr_assert(get(p.b, b, number++, 100));
         }
     }
     cr_assert_eq(p.a->counters.messages_sent, number);
@@ -483,41 +496,110 @@ Test(shm_streams, tiny_messages_in_one_step) {
     cluster_close(&p.cluster);
 }
 
-Test(shm_streams, tiny_messages_are_refused_in_one_step) {
+Test(shm_streams, what_is_not_taken_in_one_step) {
     struct pair p;
     pair_open(&p);
     struct cluster_owner oa = {0}, ob = {0}, oc = {0};
     struct transport_stream *a = stream(p.a, 1, 0, &oa), *b = stream(p.b, 0, 0, &ob);
     struct transport_stream *c = stream(p.a, 1, 1, &oc);
-    cr_assert_eq(put_tiny(&p, a, 1, SHM_TINY_BYTES + 1), TRANSPORT_AGAIN, "longer");
-    cr_assert_not(take_tiny(&p, b, 1, 8), "nothing has come");
-    cr_assert_eq(put_tiny(&p, c, 7, 8), TRANSPORT_OK);
-    cr_assert_eq(put_tiny(&p, a, 1, 8), TRANSPORT_OK);
-    cr_assert_not(take_tiny(&p, b, 1, 8), "another stream's comes first");
+    cr_assert_eq(put_at_once(&p, a, 1, SHM_SMALL_BYTES + 1), TRANSPORT_AGAIN, "longer");
+    cr_assert_eq(take_at_once(&p, b, 1, 8), TRANSPORT_AGAIN, "nothing has come");
+    cr_assert_eq(put_at_once(&p, c, 7, 8), TRANSPORT_OK);
+    cr_assert_eq(put_at_once(&p, a, 1, 8), TRANSPORT_OK);
+    cr_assert_eq(take_at_once(&p, b, 1, 8), TRANSPORT_UNSUPPORTED, "another stream's comes first");
     cr_assert_gt(ops->progress(p.b, 100), 0);
     uint64_t value;
     size_t room = 7;
-    cr_assert_eq(ops->take(p.b, b, 1, &value, &room), TRANSPORT_AGAIN, "no room");
-    cr_assert_not(take_tiny(&p, b, 2, 8), "another message");
-    cr_assert(take_tiny(&p, b, 1, 8));
-    /* One by one: the sender learns what was taken. */
-    for (uint64_t number = 2; number < 1000; number++) {
-        cr_assert_eq(put_tiny(&p, a, number, 8), TRANSPORT_OK);
-        cr_assert(take_tiny(&p, b, number, 8));
-        ops->progress(p.a, 100); /* grants */
+    cr_assert_eq(ops->take(p.b, b, 1, &value, &room), TRANSPORT_UNSUPPORTED, "no room");
+    cr_assert_eq(take_at_once(&p, b, 2, 8), TRANSPORT_UNSUPPORTED, "another message");
+    cr_assert_eq(take_at_once(&p, b, 1, 8), TRANSPORT_OK);
+    /* The same in a slot, in the queue and read; and one of a large slot. */
+    cr_assert_eq(put_at_once(&p, a, 2, 1000), TRANSPORT_OK);
+    for (int i = 0; i < 2; i++) {
+        room = 7;
+        cr_assert_eq(ops->take(p.b, b, 2, &value, &room), TRANSPORT_UNSUPPORTED, "no room");
+        cr_assert_eq(take_at_once(&p, b, 3, 1000), TRANSPORT_UNSUPPORTED, "another message");
+        ops->progress(p.b, 100);
     }
-    /* Nobody takes: so many and no more, and those that come later wait for permission. */
-    uint64_t sent = 1000;
-    while (sent < 2000 && put_tiny(&p, a, sent, 8) == TRANSPORT_OK)
-        sent++;
-    cr_assert_leq(sent - 1000, 2 * SHM_WINDOW);
-    cr_assert_eq(put(p.a, a, sent, 8), TRANSPORT_AGAIN);
-    for (uint64_t number = 1000; number < sent; number++)
-        cr_assert(take_tiny(&p, b, number, 8));
+    cr_assert_eq(take_at_once(&p, b, 2, 1000), TRANSPORT_OK);
+    ops->expect(p.b, b, SHM_LARGE_BYTES);
     ops->progress(p.a, 100);
-    cr_assert_eq(oa.writable, 1);
-    cr_assert_eq(put_tiny(&p, a, sent, 8), TRANSPORT_OK);
-    cr_assert(take_tiny(&p, b, sent, 8) || ops->progress(p.b, 100) > 0);
+    cr_assert_eq(put(p.a, a, 3, SHM_LARGE_BYTES), TRANSPORT_OK);
+    for (int i = 0; i < 2; i++) {
+        uint8_t *large = malloc(SHM_LARGE_BYTES);
+        room = SHM_LARGE_BYTES;
+        cr_assert_eq(ops->take(p.b, b, 3, large, &room), TRANSPORT_UNSUPPORTED);
+        free(large);
+        ops->progress(p.b, 100);
+    }
+    cr_assert(get(p.b, b, 3, SHM_LARGE_BYTES));
+    cluster_close(&p.cluster);
+}
+
+/* A grant before the message is no reason to look elsewhere for it, nor one that has come to wait
+ * for progress: neither side calls it here. */
+Test(shm_streams, grants_are_read_on_the_way) {
+    struct pair p;
+    pair_open(&p);
+    struct cluster_owner oa = {0}, ob = {0};
+    struct transport_stream *a = stream(p.a, 1, 0, &oa), *b = stream(p.b, 0, 0, &ob);
+    for (uint64_t number = 0; number < 1000; number++) {
+        size_t length = short_lengths[number % SHORT_LENGTHS];
+        cr_assert_eq(put_at_once(&p, a, number, length), TRANSPORT_OK);
+        cr_assert_eq(take_at_once(&p, b, number, length), TRANSPORT_OK);
+    }
+    uint8_t data[8];
+    for (uint64_t number = 0; number < 1000; number++) { /* the other way, behind them */
+        cr_assert_eq(ops->put(p.b, b, number, &number, sizeof number), TRANSPORT_OK);
+        enum transport_result result = TRANSPORT_AGAIN;
+        for (int look = 0; look < 200 && result == TRANSPORT_AGAIN; look++) {
+            size_t room = sizeof data;
+            result = ops->take(p.a, a, number, data, &room);
+        }
+        cr_assert_eq(result, TRANSPORT_OK);
+        cr_assert_eq(memcmp(data, &number, sizeof data), 0);
+    }
+    /* A large one may go as soon as its receiver has said so. */
+    for (uint64_t number = 1000; number < 1010; number++) {
+        ops->expect(p.b, b, SHM_LARGE_BYTES);
+        cr_assert_eq(put(p.a, a, number, SHM_LARGE_BYTES), TRANSPORT_OK);
+        ops->progress(p.b, 100);
+        cr_assert(get(p.b, b, number, SHM_LARGE_BYTES));
+    }
+    cr_assert_eq(oa.writable, 0, "nobody has waited");
+    cluster_close(&p.cluster);
+}
+
+Test(shm_streams, short_messages_have_a_window) {
+    struct pair p;
+    pair_open(&p);
+    struct cluster_owner oa = {0}, ob = {0};
+    struct transport_stream *a = stream(p.a, 1, 0, &oa), *b = stream(p.b, 0, 0, &ob);
+    /* Nobody takes: so many and no more, and those that come later wait for permission. */
+    const struct {
+        size_t length;
+        uint64_t most;
+    } windows[] = {{8, 2 * SHM_WINDOW}, {40, 2 * SHM_WINDOW}, {1000, 2 * SHM_WINDOW_SLOTS}};
+    uint64_t first = 0;
+    for (int i = 0; i < 3; i++) {
+        size_t length = windows[i].length;
+        uint64_t sent = first;
+        while (sent < first + 1000 && put_at_once(&p, a, sent, length) == TRANSPORT_OK)
+            sent++;
+        cr_assert_gt(sent, first);
+        cr_assert_leq(sent - first, windows[i].most);
+        cr_assert_eq(put(p.a, a, sent, length), TRANSPORT_AGAIN);
+        ops->progress(p.b, 1000);
+        for (uint64_t number = first; number < sent; number++)
+            cr_assert_eq(take_at_once(&p, b, number, length), TRANSPORT_OK);
+        ops->progress(p.a, 100);
+        cr_assert_eq(oa.writable, i + 1);
+        cr_assert_eq(put_at_once(&p, a, sent, length), TRANSPORT_OK);
+        ops->progress(p.b, 100);
+        cr_assert_eq(take_at_once(&p, b, sent, length), TRANSPORT_OK);
+        ops->progress(p.a, 100);
+        first = sent + 1;
+    }
     cluster_close(&p.cluster);
 }
 
@@ -546,7 +628,7 @@ static void garbage_is_evidence(uint32_t type, uint32_t slot) {
     out->fifo[0].slot = slot;
     out->fifo[0].key = b->id.key;
     atomic_store(&out->fifo[0].sequence, 1);
-    cr_assert_not(take_tiny(&p, b, 0, 0));
+    cr_assert_neq(take_at_once(&p, b, 0, 0), TRANSPORT_OK);
     ops->progress(p.b, 100);
     cr_assert_eq(p.cluster.ranks[1].failed, 1);
     cr_assert(strstr(p.cluster.ranks[1].text, "protocol error"));
@@ -560,5 +642,6 @@ static void garbage_is_evidence(uint32_t type, uint32_t slot) {
 Test(shm_streams, garbage_is_evidence_not_a_message) {
     garbage_is_evidence(SHM_ENTRY_SLOT, SHM_SLOTS);
     garbage_is_evidence(SHM_ENTRY_TINY, SHM_TINY_BYTES + 1);
+    garbage_is_evidence(SHM_ENTRY_SHORT, SHM_SMALL_SLOTS);
     garbage_is_evidence(0, 0);
 }
