@@ -38,11 +38,13 @@ struct transport_caps {
     uint32_t version;       /* TRANSPORT_VERSION */
     size_t max_message;     /* most bytes of one message */
     size_t preferred_slice; /* bytes per message that fill the link best */
-    size_t eager_bytes;     /* up to this a message may travel before its receive is posted */
-    bool posts_send;        /* post_send reads user memory in place */
-    bool posts_recv;        /* post_recv writes user memory in place */
-    bool gathers;           /* short posts of a burst wait for each other, until progress */
-    uint32_t memory_kinds;  /* bit (1 << memory_kind.id): kinds that posts may touch */
+    /* The same of point to point, where both ends are user memory; 0: the same. */
+    size_t preferred_message;
+    size_t eager_bytes;    /* up to this a message may travel before its receive is posted */
+    bool posts_send;       /* post_send reads user memory in place */
+    bool posts_recv;       /* post_recv writes user memory in place */
+    bool gathers;          /* short posts of a burst wait for each other, until progress */
+    uint32_t memory_kinds; /* bit (1 << memory_kind.id): kinds that posts may touch */
     bool remote_read, multicast;
     bool native_forms;
 };
@@ -232,8 +234,9 @@ struct transport_ops {
                                        int npieces, struct transport_ticket *ticket);
     /* Whether a peer would write a message that is posted there into it by itself; NULL: never. */
     bool (*places)(struct transport *transport, const void *data, size_t length);
-    /* Turns the newest announcement, by post_recv with this ticket or (NULL) by expect, into
-     * expect(0): nothing is written to the posted memory any more, and the ticket is forgotten.
+    /* Turns the newest announcement that is not of length 0, by post_recv with this ticket or
+     * (NULL) by expect, into expect(0): nothing is written to the posted memory any more, and the
+     * ticket is forgotten.
      * False: a message is coming to that memory already, and its ticket will be called. NULL: it
      * cannot be done here. */
     bool (*withdraw)(struct transport *transport, struct transport_stream *stream,

@@ -84,13 +84,12 @@ static struct p2p_lane *lane_get(struct p2p_table *table, int peer, int tag) {
     return lane;
 }
 
-/* Where the peer writes into the user's memory longer slices cost nothing. */
+/* Where data go from user memory to user memory longer slices cost nothing. */
 size_t p2p_slice_bytes(const struct p2p_lane *lane) {
     const struct job *job = lane->comm->job;
-    const struct transport *transport = lane->link.transport;
-    size_t preferred = transport->caps.preferred_slice;
-    bool longer = transport->ops->places != NULL && preferred > job->message_bytes &&
-                  settings_integer(job->settings, SETTING_SLICE_BYTES) == 0;
+    size_t preferred = lane->link.transport->caps.preferred_message;
+    bool longer =
+        preferred > job->message_bytes && settings_integer(job->settings, SETTING_SLICE_BYTES) == 0;
     return longer ? preferred : job->message_bytes;
 }
 
@@ -371,7 +370,7 @@ static void recv_announce_more(struct p2p_lane *lane, rota_request *request) {
     const struct transport *transport = lane->link.transport;
     struct p2p_state *p2p = &request->p2p;
     size_t slice = p2p_slice_bytes(lane);
-    if (transport->ops->places != NULL && announced_behind(lane) != NULL)
+    if (transport->caps.posts_recv && announced_behind(lane) != NULL)
         return;
     if (!p2p->begun) {
         if (!p2p->first_announced) {
@@ -379,8 +378,7 @@ static void recv_announce_more(struct p2p_lane *lane, rota_request *request) {
             if (lane_takes_announced(lane))
                 return;
             size_t room = p2p->bytes < slice ? p2p->bytes : slice;
-            bool posts = room == slice || room < P2P_POST_BYTES || transport->ops->places != NULL;
-            recv_announce(lane, request, 0, posts ? room : 0); /* the length is not known yet */
+            recv_announce(lane, request, 0, room);
         }
         return;
     }
@@ -418,7 +416,8 @@ static bool recv_peeked(struct p2p_lane *lane, rota_request *request) {
         skip = 0;
     }
     p2p->taken = at - p2p->finished;
-    if (p2p->taken < header.length) { /* its sender still writes */
+    bool partial = transport->ops->publish != NULL && p2p->taken < header.length;
+    if (partial) { /* its sender still writes */
         if (!p2p->begun && same_message(lane, request, &header)) {
             recv_begin(p2p, &header);
             recv_announce_more(lane, request);
@@ -427,7 +426,7 @@ static bool recv_peeked(struct p2p_lane *lane, rota_request *request) {
     }
     p2p->taken = 0;
     bool own = p2p->begun ? p2p->announced > p2p->finished : p2p->first_announced;
-    rota_request *behind = own || transport->ops->places == NULL ? NULL : announced_behind(lane);
+    rota_request *behind = own || !transport->caps.posts_recv ? NULL : announced_behind(lane);
     if (behind != NULL)
         behind->p2p.first_announced = false;
     transport->ops->release(transport, lane->link.stream, &arrival);
@@ -439,15 +438,15 @@ static bool recv_peeked(struct p2p_lane *lane, rota_request *request) {
 static bool goes_ahead(const struct p2p_lane *lane, const rota_request *request) {
     struct transport *transport = lane->link.transport;
     size_t bytes = request->p2p.bytes;
-    if (bytes <= transport->caps.eager_bytes)
-        return false;
     if (!transport->caps.posts_recv)
-        return true;
+        return bytes > transport->caps.eager_bytes;
     if (bytes > p2p_slice_bytes(lane))
         return false;
     if (request->p2p.first_announced)
         return request->p2p.pending > 0;
-    return bytes >= P2P_POST_BYTES && transport->ops->places(transport, buffer_of(request), bytes);
+    return bytes >= P2P_POST_BYTES &&
+           (transport->ops->places == NULL ||
+            transport->ops->places(transport, buffer_of(request), bytes));
 }
 
 /* Whether slices of a receive are still to be announced, as far as is known. */
@@ -457,9 +456,9 @@ static bool more_to_announce(const struct p2p_lane *lane, const rota_request *re
 }
 
 /* The first slices of receives behind the head are announced too when those of all before them are,
- * so that their senders need not wait for one after the other; where messages go straight to
- * memory, only those of one slice that the peer writes there itself, since they cannot be taken
- * back.
+ * so that their senders need not wait for one after the other, and what comes needs no copy; where
+ * messages go straight to memory, only those of one slice: of an adapter's, those that the peer
+ * writes there itself.
  *
  * A message may be longer than its buffer and take more announcements than its own. What then lies
  * in the memory of a receive behind it is copied (recv_shift), and that receive is announced anew;
@@ -469,8 +468,7 @@ static bool more_to_announce(const struct p2p_lane *lane, const rota_request *re
 static void recv_announce_ahead(struct p2p_lane *lane) {
     struct transport *transport = lane->link.transport;
     rota_request *head = TAILQ_FIRST(&lane->recvs), *request = head;
-    if (transport->caps.posts_recv &&
-        (transport->ops->places == NULL || head->p2p.begun || !head->p2p.first_announced))
+    if (transport->caps.posts_recv && (head->p2p.begun || !head->p2p.first_announced))
         return;
     size_t least = 0, slice = p2p_slice_bytes(lane);
     for (int i = 0; i < P2P_AHEAD && request != NULL; i++) {
@@ -600,10 +598,13 @@ void p2p_start(rota_request *request) {
     match(table);
 }
 
-/* What a receive has announced becomes the announcement of the next one. */
+/* What a receive has announced becomes the announcement of the next one. False: its message comes.
+ */
 static bool take_back(struct p2p_lane *lane, rota_request *request) {
     const struct transport_ops *ops = lane->link.transport->ops;
     struct p2p_post *post = NULL;
+    if (!request->p2p.first_announced)
+        return true;
     for (int i = 0; i < P2P_WINDOW; i++)
         if (request->p2p.posts[i].active)
             post = &request->p2p.posts[i];
@@ -615,8 +616,17 @@ static bool take_back(struct p2p_lane *lane, rota_request *request) {
         post->active = false;
         request->p2p.pending--;
     }
+    request->p2p.first_announced = false;
     lane->announced++;
     return true;
+}
+
+/* The same of a receive and those behind it: the newest announcement goes first. */
+static bool take_back_from(struct p2p_lane *lane, rota_request *request) {
+    rota_request *newest = TAILQ_LAST(&lane->recvs, request_list);
+    while (newest != request && take_back(lane, newest))
+        newest = TAILQ_PREV(newest, request_list, queue_entry);
+    return newest == request && take_back(lane, request);
 }
 
 bool p2p_withdraw(rota_request *request) {
@@ -626,7 +636,7 @@ bool p2p_withdraw(rota_request *request) {
     if (p2p->lane == NULL) {
         TAILQ_REMOVE(&request->comm->p2p->unmatched, request, queue_entry);
     } else {
-        if (p2p->first_announced && !take_back(p2p->lane, request))
+        if (p2p->first_announced && !take_back_from(p2p->lane, request))
             return false;
         TAILQ_REMOVE(&p2p->lane->recvs, request, queue_entry);
     }

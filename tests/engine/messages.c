@@ -482,6 +482,49 @@ static void receives_in_a_row(void) {
         all_ways(2, 20000, row_body, &seed);
 }
 
+/* One of several alike is given up before anything is sent: it has ended, and those behind it get
+ * what comes. */
+static void middle_body(const struct rank *rank) {
+    enum { ALIKE = 6, GIVEN_UP = 2, BYTES = 65536 };
+    uint8_t *data = malloc((size_t)ALIKE * BYTES);
+    rota_request *requests[ALIKE];
+    rota_recv_info infos[ALIKE];
+    for (int m = 0; m < ALIKE && rank->rank == 1; m++) {
+        rota_call call = ROTA_CALL_INIT;
+        call.request = &requests[m];
+        infos[m] = (rota_recv_info)ROTA_RECV_INFO_INIT;
+        CHECK_OK(
+            rota_recv(data + m * BYTES, BYTES, ROTA_UINT8, 0, 4, rank->comm, &infos[m], &call));
+    }
+    if (rank->rank == 1) {
+        bool ended = false;
+        CHECK_OK(rota_request_cancel(requests[GIVEN_UP]));
+        CHECK_STATUS(rota_request_test(requests[GIVEN_UP], &ended), ROTA_ERR_ABORTED);
+        CHECK(ended, "it was not given up");
+    }
+    CHECK_OK(rota_barrier(rank->comm, NULL));
+    for (int m = 0; m < ALIKE; m++) {
+        if (m == GIVEN_UP)
+            continue;
+        uint8_t *at = data + m * BYTES;
+        if (rank->rank == 0) {
+            memset(at, m, BYTES);
+            CHECK_OK(rota_send(at, BYTES, ROTA_UINT8, 1, 4, rank->comm, NULL));
+            continue;
+        }
+        CHECK_OK(rota_request_wait(requests[m], 0));
+        CHECK(infos[m].count == BYTES && at[0] == m && at[BYTES - 1] == m, "message %d: %d %d", m,
+              at[0], at[BYTES - 1]);
+    }
+    for (int m = 0; m < ALIKE && rank->rank == 1; m++)
+        CHECK_OK(rota_request_free(requests[m]));
+    free(data);
+}
+
+static void given_up_in_the_middle(void) {
+    all_ways(2, 20000, middle_body, NULL);
+}
+
 /* -- C19, C24, C25, C26, C29: shapes and places ------------------------------------------------ */
 
 /* Every collective without elements, with and without buffers, then with five. */
@@ -645,6 +688,7 @@ int main(int argc, char **argv) {
         {"calls_alike", calls_alike},
         {"slices_are_taken_as_they_come", slices_are_taken_as_they_come},
         {"receives_in_a_row", receives_in_a_row},
+        {"given_up_in_the_middle", given_up_in_the_middle},
         {NULL, NULL}};
     return cases_main(cases, argc, argv);
 }

@@ -180,6 +180,8 @@ bool mux_withdraw(struct transport *transport, struct transport_stream *stream,
                   struct transport_ticket *ticket) {
     struct mux_post *post = TAILQ_LAST(&stream->posts, mux_posts);
     (void)transport;
+    while (post != NULL && post->ticket == NULL && post->length == 0) /* was turned before */
+        post = TAILQ_PREV(post, mux_posts, link);
     if (post == NULL || post->ticket != ticket || post->dropped)
         return ticket == NULL; /* it is coming; into memory of ours unless it was posted */
     if (post->placed)

@@ -30,6 +30,7 @@ static const struct transport_caps tcp_caps = {
     .version = TRANSPORT_VERSION,
     .max_message = MUX_MAX_MESSAGE,
     .preferred_slice = MUX_PREFERRED_SLICE,
+    .preferred_message = (size_t)1 << 20,
     .posts_send = true,
     .posts_recv = true,
     .gathers = true,

@@ -26,6 +26,7 @@ static const struct transport_caps verbs_caps = {
     .version = TRANSPORT_VERSION,
     .max_message = MUX_MAX_MESSAGE,
     .preferred_slice = VERBS_PREFERRED_SLICE,
+    .preferred_message = VERBS_PREFERRED_SLICE,
     .eager_bytes = MUX_EAGER_MIN,
     .posts_send = true,
     .posts_recv = true,
