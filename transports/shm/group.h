@@ -116,7 +116,7 @@ struct native_result shm_native_advance(struct native_group *group, const struct
                                         const struct native_call *call, struct native_wait *wait);
 
 /* Largest one-shot all-reduce. */
-size_t shm_one_shot_limit(int n, const struct reduce_spec *spec);
+size_t shm_one_shot_limit(int n);
 
 /* -- levels.c -------------------------------------------------------------------------------- */
 

@@ -634,7 +634,7 @@ const struct native_form *shm_level_query(const struct native_group *group, rota
         return NULL;
     if (kind == ROTA_KIND_BARRIER)
         return small ? &levels->forms->small : NULL;
-    if (kind == ROTA_KIND_ALL_REDUCE && small && bytes <= shm_one_shot_limit(group->n, spec) &&
+    if (kind == ROTA_KIND_ALL_REDUCE && small && bytes <= shm_one_shot_limit(group->n) &&
         bytes / spec->element_size * spec->partial_size <= SLOT_BYTES)
         return &levels->forms->small;
     size_t all = bytes * (shape->blocks ? (size_t)group->n : 1);
