@@ -38,7 +38,7 @@ struct transport_caps {
     uint32_t version;       /* TRANSPORT_VERSION */
     size_t max_message;     /* most bytes of one message */
     size_t preferred_slice; /* bytes per message that fill the link best */
-    /* The same of point to point, where both ends are user memory; 0: the same. */
+    /* The same of point to point, where both ends are user memory; 0: slices of the job. */
     size_t preferred_message;
     size_t eager_bytes;    /* up to this a message may travel before its receive is posted */
     bool posts_send;       /* post_send reads user memory in place */

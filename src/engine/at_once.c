@@ -78,10 +78,10 @@ static bool take_at_once(struct p2p_lane *lane, const struct call_args *args, si
     size_t length = bytes;
     enum transport_result result = TRANSPORT_AGAIN;
     for (int look = 0; look < looks && result == TRANSPORT_AGAIN; look++) {
-        if (atomic_load_explicit(&lane->comm->job->domain.wanted, memory_order_relaxed) != 0)
-            looks = 1;
         result =
             transport->ops->take(transport, lane->link.stream, lane->received, args->recv, &length);
+        if (atomic_load_explicit(&lane->comm->job->domain.wanted, memory_order_relaxed) != 0)
+            break;
     }
     if (result == TRANSPORT_OK)
         note_taken(lane, args, length);

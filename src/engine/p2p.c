@@ -364,6 +364,16 @@ static rota_request *announced_behind(const struct p2p_lane *lane) {
     return NULL;
 }
 
+/* Announces the first slice, unless it is, or somebody has left his announcement. */
+static void recv_announce_first(struct p2p_lane *lane, rota_request *request) {
+    size_t slice = p2p_slice_bytes(lane), bytes = request->p2p.bytes;
+    if (request->p2p.first_announced)
+        return;
+    request->p2p.first_announced = true;
+    if (!lane_takes_announced(lane))
+        recv_announce(lane, request, 0, bytes < slice ? bytes : slice);
+}
+
 /* Announces the head's slices: the first alone, then up to a window. Those that receives behind it
  * have announced come first, whoever they were meant for. */
 static void recv_announce_more(struct p2p_lane *lane, rota_request *request) {
@@ -373,13 +383,7 @@ static void recv_announce_more(struct p2p_lane *lane, rota_request *request) {
     if (transport->caps.posts_recv && announced_behind(lane) != NULL)
         return;
     if (!p2p->begun) {
-        if (!p2p->first_announced) {
-            p2p->first_announced = true;
-            if (lane_takes_announced(lane))
-                return;
-            size_t room = p2p->bytes < slice ? p2p->bytes : slice;
-            recv_announce(lane, request, 0, room);
-        }
+        recv_announce_first(lane, request);
         return;
     }
     while (p2p->announced < p2p->total && p2p->announced - p2p->finished < P2P_WINDOW * slice) {
@@ -470,19 +474,14 @@ static void recv_announce_ahead(struct p2p_lane *lane) {
     rota_request *head = TAILQ_FIRST(&lane->recvs), *request = head;
     if (transport->caps.posts_recv && (head->p2p.begun || !head->p2p.first_announced))
         return;
-    size_t least = 0, slice = p2p_slice_bytes(lane);
+    size_t least = 0;
     for (int i = 0; i < P2P_AHEAD && request != NULL; i++) {
         if (!goes_ahead(lane, request) || request->p2p.bytes < least)
             return;
         least = transport->caps.posts_recv ? request->p2p.bytes : 0;
-        if (!request->p2p.first_announced) {
-            request->p2p.first_announced = true;
-            if (!lane_takes_announced(lane))
-                recv_announce(lane, request, 0,
-                              request->p2p.bytes < slice ? request->p2p.bytes : slice);
-            if (TAILQ_FIRST(&lane->recvs) != head)
-                return; /* it was here already */
-        }
+        recv_announce_first(lane, request);
+        if (TAILQ_FIRST(&lane->recvs) != head)
+            return; /* it was here already */
         if (more_to_announce(lane, request))
             return;
         request = TAILQ_NEXT(request, queue_entry);

@@ -131,18 +131,6 @@ static int32_t slot_take(struct shm *shm, struct shm_peer *peer, size_t length, 
     return slot;
 }
 
-static bool harvest_peer(struct shm *shm, struct shm_peer *peer);
-
-/* The same, once more with what has come back when there is none. */
-static int32_t slot_find(struct shm *shm, struct shm_peer *peer, size_t length, bool announced) {
-    if (peer->held[0] >= hot_slots[0] || peer->held[1] >= hot_slots[1])
-        (void)harvest_peer(shm, peer);
-    int32_t slot = slot_take(shm, peer, length, announced);
-    if (slot < 0 && shm_harvest(shm))
-        slot = slot_take(shm, peer, length, announced);
-    return slot;
-}
-
 static void *slot_data(struct shm *shm, int32_t slot) {
     const struct shm_identity *identity = &shm->arena.head->identity;
     if (slot >= SHM_SMALL_SLOTS)
@@ -173,6 +161,19 @@ bool shm_harvest(struct shm *shm) {
         if (!shm->connected[i]->failed)
             any |= harvest_peer(shm, shm->connected[i]);
     return any;
+}
+
+/* Takes a slot as slot_take does, once more with what has come back when there is none, for a
+ * message that is about to be copied into it. */
+static int32_t slot_find(struct shm *shm, struct shm_peer *peer, size_t length, bool announced) {
+    if (peer->held[0] >= hot_slots[0] || peer->held[1] >= hot_slots[1])
+        (void)harvest_peer(shm, peer);
+    int32_t slot = slot_take(shm, peer, length, announced);
+    if (slot < 0 && shm_harvest(shm))
+        slot = slot_take(shm, peer, length, announced);
+    if (slot >= 0)
+        look_near(shm, peer);
+    return slot;
 }
 
 bool shm_room_came(const struct shm *shm) {
@@ -321,8 +322,6 @@ enum transport_result shm_reserve(struct transport *transport, struct transport_
             return TRANSPORT_AGAIN;
         }
     }
-    if (!in_entry)
-        look_near(shm, peer);
     struct shm_outgoing *outgoing = outgoing_take(shm);
     if (!outgoing) {
         slot_free(shm, taken);
@@ -378,13 +377,10 @@ static int32_t small_slot_fill(struct shm *shm, struct transport_stream *stream,
                                size_t length) {
     struct shm_peer *peer = stream->peer;
     int32_t slot = slot_find(shm, peer, length, stream->sent < stream->known);
-    if (slot >= SHM_SMALL_SLOTS) {
+    if (slot < 0 || slot >= SHM_SMALL_SLOTS) {
         slot_free(shm, slot);
         return -1;
     }
-    if (slot < 0)
-        return -1;
-    look_near(shm, peer);
     reduce_hand_over(shm->isa, peer->near, slot_data(shm, slot), data, length);
     shm->slots[slot].published = true;
     return slot;

@@ -376,7 +376,6 @@ static void read_message(struct shm *shm, struct transport_stream *stream,
         return;
     }
     message->next = NULL;
-    message->slot = entry_slot(entry);
     struct shm_short put;
     if (entry_short(entry, &put)) {
         message->slot = put.slot;
@@ -385,6 +384,7 @@ static void read_message(struct shm *shm, struct transport_stream *stream,
         if (put.slot < 0)
             copy_small(message->data, entry->tiny.data, put.length);
     } else {
+        message->slot = entry_slot(entry);
         message->header = entry->header;
         if (entry->type == SHM_ENTRY_INLINE)
             memcpy(message->data, entry->body.data, sizeof entry->body.data);
@@ -483,6 +483,15 @@ bool shm_read_grant(struct shm *shm, struct transport_stream *stream) {
 
 /* -- messages in one step ---------------------------------------------------------------------- */
 
+/* The payload of a short message is in its entry, unless it has a slot. */
+static inline void copy_payload(const struct shm *shm, const struct shm_peer *peer, int32_t slot,
+                                const uint8_t *in_entry, void *data, size_t length) {
+    if (slot < 0)
+        copy_small(data, in_entry, length);
+    else
+        reduce_copy(shm->isa, data, slot_payload(peer, slot), length);
+}
+
 /* The oldest message, which progress has read. */
 static enum transport_result take_read(struct transport *transport, struct transport_stream *stream,
                                        uint64_t sequence, void *data, size_t *room) {
@@ -492,10 +501,7 @@ static enum transport_result take_read(struct transport *transport, struct trans
         header->total != header->length || header->fingerprint != 0 || header->length > *room)
         return TRANSPORT_UNSUPPORTED;
     *room = (size_t)header->length;
-    if (message->slot < 0)
-        copy_small(data, message->data, *room);
-    else
-        reduce_copy(shm_of(transport)->isa, data, slot_payload(stream->peer, message->slot), *room);
+    copy_payload(shm_of(transport), stream->peer, message->slot, message->data, data, *room);
     shm_expect(transport, stream, *room);
     shm_release(transport, stream, &(struct transport_arrival){0});
     return TRANSPORT_OK;
@@ -516,10 +522,7 @@ enum transport_result shm_take(struct transport *transport, struct transport_str
     if (message.length > *room || entry->tiny.sequence != sequence ||
         memcmp(&entry->key, &stream->id.key, sizeof entry->key) != 0)
         return TRANSPORT_UNSUPPORTED;
-    if (message.slot < 0)
-        copy_small(data, entry->tiny.data, message.length);
-    else
-        reduce_copy(shm->isa, data, slot_payload(peer, message.slot), message.length);
+    copy_payload(shm, peer, message.slot, entry->tiny.data, data, message.length);
     *room = message.length;
     peer->read++;
     peer->last = stream;

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 
 #define TCP_EAGER_MOST ((size_t)64 << 10)
+#define TCP_PREFERRED_MESSAGE ((size_t)1 << 20)
 /* Sockets per pair of ranks, at most; and bytes that go on one before the next is chosen. */
 #define TCP_CONNECTIONS_MOST 8
 #define TCP_CHUNK ((size_t)128 << 10)

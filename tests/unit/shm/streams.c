@@ -456,6 +456,11 @@ static enum transport_result take_at_once(struct pair *p, struct transport_strea
 /* In half an entry, in an entry, in a slot. */
 static const size_t short_lengths[] = {0,
                                        1,
+                                       4,
+                                       8,
+                                       12,
+                                       16,
+                                       20,
                                        SHM_HALF_LINE_BYTES,
                                        SHM_HALF_LINE_BYTES + 1,
                                        SHM_INLINE_BYTES + 1,
