@@ -209,11 +209,11 @@ struct transport_ops {
      * without leaving the domain. NULL: messages travel whole. */
     void (*publish)(struct transport *transport, struct transport_stream *stream,
                     struct transport_slot *slot, size_t bytes);
-    /* Reserve, a copy and commit in one step for a small message in the caller's memory, whose
-     * header has its sequence and its length (also as total) alone. AGAIN: nothing was done;
-     * reserve may do more. NULL: there is no shorter way. */
+    /* Reserve, a copy and commit in one step for a small message of header->length bytes in the
+     * caller's memory. AGAIN: nothing was done; reserve may do more. NULL: there is no shorter
+     * way. */
     enum transport_result (*put)(struct transport *transport, struct transport_stream *stream,
-                                 uint64_t sequence, const void *data, size_t length);
+                                 const struct transport_header *header, const void *data);
     /* Sends from the caller's memory; ticket->done when it may be overwritten. Queues behind
      * earlier messages of the stream when there is no credit; never AGAIN. npieces <= 64; the
      * array is copied. */

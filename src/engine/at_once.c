@@ -24,9 +24,9 @@
 static bool send_at_once(struct p2p_lane *lane, const void *data, size_t bytes) {
     struct transport *transport = lane->link.transport;
     struct transport_stream *stream = lane->link.stream;
+    struct transport_header header = {.sequence = lane->sent, .length = bytes, .total = bytes};
     if (transport->ops->put == NULL ||
-        transport->ops->put(transport, stream, lane->sent, data, bytes) != TRANSPORT_OK) {
-        struct transport_header header = {.sequence = lane->sent, .length = bytes, .total = bytes};
+        transport->ops->put(transport, stream, &header, data) != TRANSPORT_OK) {
         struct transport_slot slot;
         if (transport->ops->reserve(transport, stream, &header, &slot) != TRANSPORT_OK)
             return false;

@@ -415,7 +415,7 @@ enum transport_result mux_reserve(struct transport *transport, struct transport_
 void mux_commit(struct transport *transport, struct transport_stream *stream,
                 struct transport_slot *slot);
 enum transport_result mux_put(struct transport *transport, struct transport_stream *stream,
-                              uint64_t sequence, const void *data, size_t length);
+                              const struct transport_header *header, const void *data);
 enum transport_result mux_post_send(struct transport *transport, struct transport_stream *stream,
                                     const struct transport_header *header,
                                     const struct transport_piece *pieces, int npieces,

@@ -414,11 +414,15 @@ static void batch_message(struct transport_stream *stream, struct mux_outgoing *
     TAILQ_INSERT_TAIL(&connection->batch, outgoing, link);
 }
 
-static void batch_build(struct mux_connection *connection) {
-    struct transport_stream *stream;
+static void batch_clear(struct mux_connection *connection) {
     connection->heads_bytes = 0;
     connection->nheads = connection->iov_next = connection->iov_end = 0;
     connection->batch_sent = connection->batch_bytes = 0;
+}
+
+static void batch_build(struct mux_connection *connection) {
+    struct transport_stream *stream;
+    batch_clear(connection);
     if (connection->want_init) {
         struct frame *frame = batch_frame(connection, FRAME_INIT);
         frame->credit = connection->slots_given;
@@ -490,13 +494,17 @@ void mux_outgoing_free(struct mux_outgoing *outgoing) {
     mux_pool_put(&mux->pool, outgoing, bytes);
 }
 
+static void count_sent(struct mux *mux, const struct transport_header *header) {
+    mux->base.counters.messages_sent++;
+    mux->base.counters.bytes_sent += header->length;
+}
+
 /* The pipe took all of it. */
 static void outgoing_sent(struct mux *mux, struct mux_outgoing *outgoing) {
     struct transport_stream *stream = outgoing->stream;
     struct transport_ticket *ticket = outgoing->ticket;
     bool reserved = outgoing->reserved;
-    mux->base.counters.messages_sent++;
-    mux->base.counters.bytes_sent += outgoing->header.length;
+    count_sent(mux, &outgoing->header);
     mux->events++;
     mux_outgoing_free(outgoing);
     if (ticket)
@@ -629,6 +637,19 @@ static struct mux_outgoing *outgoing_new(struct transport_stream *stream,
     return outgoing;
 }
 
+/* With memory of ours for its payload. */
+static struct mux_outgoing *slot_new(struct transport_stream *stream,
+                                     const struct transport_header *header) {
+    struct mux_outgoing *outgoing = outgoing_new(stream, header, 1, SLOT_AT + header->length);
+    if (!outgoing)
+        return NULL;
+    outgoing->reserved = true;
+    outgoing->pieces[0] = (struct transport_piece){(char *)outgoing + SLOT_AT, header->length};
+    stream->connection->mux->reserved_bytes += header->length;
+    stream->reserved++;
+    return outgoing;
+}
+
 /* Whether a post waits for company. Its ticket is outstanding, so its owner makes progress, or has
  * somebody do so. */
 static bool is_held(struct mux_connection *connection, uint64_t length) {
@@ -712,31 +733,33 @@ enum transport_result mux_reserve(struct transport *transport, struct transport_
         pool_wait(stream, true);
         return TRANSPORT_AGAIN;
     }
-    struct mux_outgoing *outgoing = outgoing_new(stream, header, 1, SLOT_AT + header->length);
+    struct mux_outgoing *outgoing = slot_new(stream, header);
     if (!outgoing)
         return TRANSPORT_FAILED;
-    char *memory = (char *)outgoing + SLOT_AT;
-    outgoing->reserved = true;
-    outgoing->pieces[0] = (struct transport_piece){memory, header->length};
     outgoing->permitted = permitted;
     outgoing->charged = !permitted;
     if (!permitted)
         take_credit(stream, header->length);
-    mux->reserved_bytes += header->length;
-    stream->reserved++;
     TAILQ_INSERT_TAIL(&stream->queue, outgoing, link);
     stream->queued++;
-    *slot = (struct transport_slot){.data = memory, .length = header->length, .handle = outgoing};
+    *slot = (struct transport_slot){
+        .data = outgoing->pieces[0].data, .length = header->length, .handle = outgoing};
     return TRANSPORT_OK;
 }
 
-/* Room for a short message that goes at once; NULL: something is before it, or there is none. */
+/* Whether what is sent now is before nothing and behind nothing. */
+static bool is_idle(const struct mux_connection *connection) {
+    return connection->open && !connection->is_broken && !connection->flushing &&
+           !connection->write_error && !mux_has_output(connection);
+}
+
+/* Room for a short message in the pipe's own memory; NULL: something is before it, or there is
+ * none.
+ */
 static char *at_once(struct mux_connection *connection, size_t length) {
     const struct mux_pipe *pipe = connection->mux->pipe;
-    if (!pipe->begin || !connection->open || connection->is_broken || connection->flushing ||
-        mux_has_output(connection))
-        return NULL;
-    return pipe->begin(connection, FRAME_PACKED_MOST + length);
+    return pipe->begin && is_idle(connection) ? pipe->begin(connection, FRAME_PACKED_MOST + length)
+                                              : NULL;
 }
 
 static void send_at_once(struct transport_stream *stream, const struct transport_header *header,
@@ -751,22 +774,68 @@ static void send_at_once(struct transport_stream *stream, const struct transport
     connection->mux->pipe->end(connection, bytes);
 }
 
+/* A message begins to go from the caller's memory, and the pipe has taken `taken` bytes of the
+ * batch, not all: keeps a copy of its payload, and goes on later. */
+static enum transport_result keep_payload(struct transport_stream *stream,
+                                          const struct transport_header *header, size_t taken) {
+    struct mux_connection *connection = stream->connection;
+    struct mux_outgoing *outgoing = slot_new(stream, header);
+    if (!outgoing) {
+        mux_break(connection, ENOMEM, "no memory to finish a message");
+        return TRANSPORT_FAILED;
+    }
+    if (header->length > 0) {
+        struct iovec *payload = &connection->iov[connection->iov_end - 1];
+        memcpy(outgoing->pieces[0].data, payload->iov_base, payload->iov_len);
+        payload->iov_base = outgoing->pieces[0].data;
+    }
+    outgoing->end = connection->batch_bytes;
+    stream->in_batch++;
+    TAILQ_INSERT_TAIL(&connection->batch, outgoing, link);
+    batch_advance(connection, taken);
+    mux_flush(connection); /* finds the pipe full, or what is wrong with it */
+    return TRANSPORT_OK;
+}
+
+/* Sends a short message, before which nothing is, from the caller's memory. */
+static enum transport_result send_from_memory(struct transport_stream *stream,
+                                              const struct transport_header *header, unsigned flags,
+                                              const void *data) {
+    struct mux_connection *connection = stream->connection;
+    struct mux *mux = connection->mux;
+    batch_clear(connection);
+    message_frame(stream, header, flags);
+    batch_seal(connection);
+    if (header->length > 0)
+        batch_add(connection, (void *)(uintptr_t)data, header->length);
+    ssize_t sent = mux->pipe->send(connection, connection->iov, connection->iov_end);
+    if (sent < 0 || (uint64_t)sent < connection->batch_bytes)
+        return keep_payload(stream, header, sent > 0 ? (size_t)sent : 0);
+    connection->iov_next = connection->iov_end;
+    mux->base.counters.wire_bytes_sent += (uint64_t)sent;
+    count_sent(mux, header);
+    return TRANSPORT_OK;
+}
+
 enum transport_result mux_put(struct transport *transport, struct transport_stream *stream,
-                              uint64_t sequence, const void *data, size_t length) {
+                              const struct transport_header *header, const void *data) {
     struct mux *mux = mux_of(transport);
-    struct transport_header header = {.sequence = sequence, .length = length, .total = length};
+    struct mux_connection *connection = stream->connection;
+    size_t length = header->length;
     bool permitted = stream->next_number < stream->granted;
-    if (!mux_usable(stream->connection) || !TAILQ_EMPTY(&stream->queue) ||
-        (!permitted && !has_credit(stream, length)))
+    if (length > mux->eager_bytes || !mux_usable(connection) || !TAILQ_EMPTY(&stream->queue) ||
+        (!permitted && !has_credit(stream, length)) || !is_idle(connection))
         return TRANSPORT_AGAIN;
-    char *to = at_once(stream->connection, length);
-    if (!to)
+    char *to = mux->pipe->begin ? mux->pipe->begin(connection, FRAME_PACKED_MOST + length) : NULL;
+    if (mux->pipe->begin && !to)
         return TRANSPORT_AGAIN;
     if (!permitted)
         take_credit(stream, length);
-    send_at_once(stream, &header, permitted ? 0 : FRAME_FLAG_EAGER, to, data);
-    mux->base.counters.messages_sent++;
-    mux->base.counters.bytes_sent += length;
+    unsigned flags = permitted ? 0 : FRAME_FLAG_EAGER;
+    if (!to)
+        return send_from_memory(stream, header, flags, data);
+    send_at_once(stream, header, flags, to, data);
+    count_sent(mux, header);
     return TRANSPORT_OK;
 }
 

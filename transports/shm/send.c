@@ -386,12 +386,19 @@ static int32_t small_slot_fill(struct shm *shm, struct transport_stream *stream,
     return slot;
 }
 
+/* Whether all that a header tells is a number and a length. */
+static bool is_plain(const struct transport_header *header) {
+    return (header->position | header->slice | header->epoch | header->flags) == 0 &&
+           header->fingerprint == 0 && header->total == header->length;
+}
+
 enum transport_result shm_put(struct transport *transport, struct transport_stream *stream,
-                              uint64_t sequence, const void *data, size_t length) {
+                              const struct transport_header *header, const void *data) {
     struct shm *shm = shm_of(transport);
     struct shm_peer *peer = stream->peer;
-    if (length > SHM_SMALL_BYTES || stream->reserved || peer->ready || peer->failed ||
-        !may_travel(shm, stream, length, length <= SHM_TINY_BYTES))
+    size_t length = header->length;
+    if (length > SHM_SMALL_BYTES || !is_plain(header) || stream->reserved || peer->ready ||
+        peer->failed || !may_travel(shm, stream, length, length <= SHM_TINY_BYTES))
         return TRANSPORT_AGAIN;
     struct shm_entry *entry = entry_begin(peer);
     if (!entry)
@@ -410,7 +417,7 @@ enum transport_result shm_put(struct transport *transport, struct transport_stre
         entry->tiny.length = length;
     }
     entry->key = stream->id.key;
-    entry->tiny.sequence = sequence;
+    entry->tiny.sequence = header->sequence;
     entry_publish(peer, entry);
     stream->sent++;
     stream->request_sent = stream->request_due = false;

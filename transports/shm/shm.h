@@ -284,7 +284,7 @@ void shm_publish(struct transport *transport, struct transport_stream *stream,
 void shm_commit(struct transport *transport, struct transport_stream *stream,
                 struct transport_slot *slot);
 enum transport_result shm_put(struct transport *transport, struct transport_stream *stream,
-                              uint64_t sequence, const void *data, size_t length);
+                              const struct transport_header *header, const void *data);
 /* Notes that a grant or request of the stream is due, and sends it if there is room. */
 void shm_note(struct shm *shm, struct transport_stream *stream);
 /* Sends what waits for room in the peer's queue; returns the number of entries. */

@@ -332,6 +332,7 @@ const struct transport_ops transport_tcp = {
     .stream_close = mux_stream_close,
     .reserve = mux_reserve,
     .commit = mux_commit,
+    .put = mux_put,
     .post_send = mux_post_send,
     .expect = mux_expect,
     .post_recv = mux_post_recv,

@@ -436,7 +436,8 @@ static enum transport_result put_at_once(struct pair *p, struct transport_stream
     uint8_t data[SHM_SMALL_BYTES + 1];
     for (size_t i = 0; i < length; i++)
         data[i] = pattern(number, i);
-    return ops->put(p->a, a, number, data, length);
+    struct transport_header header = {.sequence = number, .length = length, .total = length};
+    return ops->put(p->a, a, &header, data);
 }
 
 /* Takes one. */
@@ -555,7 +556,9 @@ Test(shm_streams, grants_are_read_on_the_way) {
     }
     uint8_t data[8];
     for (uint64_t number = 0; number < 1000; number++) { /* the other way, behind them */
-        cr_assert_eq(ops->put(p.b, b, number, &number, sizeof number), TRANSPORT_OK);
+        struct transport_header header = {
+            .sequence = number, .length = sizeof number, .total = sizeof number};
+        cr_assert_eq(ops->put(p.b, b, &header, &number), TRANSPORT_OK);
         enum transport_result result = TRANSPORT_AGAIN;
         for (int look = 0; look < 200 && result == TRANSPORT_AGAIN; look++) {
             size_t room = sizeof data;

@@ -338,6 +338,55 @@ Test(wire, posts_of_a_burst_gather) {
     cr_assert(gathered);
 }
 
+/* Reads so many bytes, as the transport goes on. */
+static void read_whole(void *data, size_t bytes) {
+    for (size_t got = 0; got < bytes;) {
+        ssize_t n = recv(wire, (char *)data + got, bytes - got, MSG_DONTWAIT);
+        cr_assert(n > 0 || errno == EAGAIN);
+        got += n > 0 ? (size_t)n : 0;
+        turns(1);
+    }
+}
+
+/* Messages put in one step while the pipe takes all, a part or nothing of them: they are kept, and
+ * the caller's memory is its own again. */
+Test(wire, put_into_a_full_pipe) {
+    enum { ROUNDS = 3 };
+    static char payload[1 << 16], got[1 << 16];
+    let_in_connected();
+    struct transport_stream *stream = opened();
+    put_frame((struct frame){.type = FRAME_CREDIT, .key = key, .grant = 1u << 20});
+    turns(TCP_LOOKS);
+    uint64_t number = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        size_t lengths[2] = {mux_of(transport)->eager_bytes, 100}, length = lengths[round % 2];
+        uint64_t first = number;
+        cr_assert_leq(length, sizeof payload);
+        for (enum transport_result result = TRANSPORT_OK; result == TRANSPORT_OK;) {
+            struct transport_header header = {
+                .sequence = number, .position = 7, .length = length, .fingerprint = 9};
+            memset(payload, (int)('a' + number % 26), length);
+            result = transport_tcp.put(transport, stream, &header, payload);
+            number += result == TRANSPORT_OK;
+            memset(payload, '#', length);
+            cr_assert_lt(number - first, 10000, "the pipe was never full");
+        }
+        for (uint64_t i = first; i < number; i++) {
+            struct frame frame;
+            read_whole(&frame, sizeof frame);
+            cr_assert_null(frame_check(&frame));
+            cr_assert_eq(frame.sequence, i);
+            cr_assert_eq(frame.position, 7);
+            cr_assert_eq(frame.fingerprint, 9);
+            cr_assert_eq(frame.message, i);
+            read_whole(got, length);
+            for (size_t b = 0; b < length; b++)
+                cr_assert_eq(got[b], 'a' + (char)(i % 26));
+        }
+    }
+    cr_assert_eq(transport->counters.messages_sent, number);
+}
+
 Test(wire, credit_that_was_never_taken) {
     let_in_connected();
     put_frame((struct frame){.type = FRAME_CREDIT, .key = key, .credit = 5});
