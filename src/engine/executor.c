@@ -289,14 +289,28 @@ static size_t longest_chunk(const struct executor *executor) {
     return longest;
 }
 
+static size_t partial_size_of(const rota_request *request) {
+    return sched_kind_reduces(request->args.kind)
+               ? numerics_partial_size(request->args.numerics, &request->spec)
+               : request->element_size;
+}
+
+/* Whether the sizes are those of the call before. */
+static bool are_sizes_set(const struct executor *executor) {
+    const rota_request *request = executor->request;
+    return executor->sized == executor->plan && !call_is_vector(&request->args) &&
+           executor->sized_count == request->args.count &&
+           executor->element_size == request->element_size &&
+           executor->partial_size == partial_size_of(request);
+}
+
 /* What depends on the count. */
 static rota_status set_sizes(struct executor *executor) {
     const rota_request *request = executor->request;
     const struct plan *plan = executor->plan;
+    executor->sized = NULL;
     executor->element_size = request->element_size;
-    executor->partial_size = sched_kind_reduces(plan->kind)
-                                 ? numerics_partial_size(request->args.numerics, &request->spec)
-                                 : request->element_size;
+    executor->partial_size = partial_size_of(request);
     executor->widest_size = executor->partial_size > executor->element_size
                                 ? executor->partial_size
                                 : executor->element_size;
@@ -321,26 +335,34 @@ static rota_status set_sizes(struct executor *executor) {
                            : EXECUTOR_SLOTS;
     size_t part = longest < executor->slice_elements ? longest : executor->slice_elements;
     executor->scratch_stride = (part * executor->widest_size + 127) & ~(size_t)127;
+    rota_status status = prepare_memory(executor);
+    if (status != ROTA_OK)
+        return status;
+    uint32_t chunks = plan->schedule->chunks_per_block;
+    for (uint32_t i = 0; i <= chunks; i++)
+        executor->begin[i] = chunk_begin(request->args.count, chunks, i);
+    executor->sized = executor->vector ? NULL : plan;
+    executor->sized_count = request->args.count;
     return ROTA_OK;
 }
 
 rota_status executor_start(struct executor *executor, rota_request *request, struct plan *plan) {
     executor->request = request;
     executor->plan = plan;
-    rota_status status = set_sizes(executor);
-    if (status == ROTA_OK)
-        status = prepare_memory(executor);
+    rota_status status = are_sizes_set(executor) ? ROTA_OK : set_sizes(executor);
     if (status != ROTA_OK) {
         executor->request = NULL;
         return status;
     }
-    uint32_t chunks = plan->schedule->chunks_per_block;
-    for (uint32_t i = 0; i <= chunks; i++)
-        executor->begin[i] = chunk_begin(request->args.count, chunks, i);
+    executor_set_memory(executor);
+    executor->straight = NULL;
+    if (executor_is_straight(executor)) {
+        executor_run_straight(executor);
+        return ROTA_OK;
+    }
     memset(executor->lanes, 0, (plan->schedule->lanes + 1) * sizeof(struct lane));
     executor->nready = 0;
     executor->dirty = true;
-    executor_set_memory(executor);
     executor->active = plan->schedule->nsteps > 0 && executor->nslices > 0 ? executor->nslots : 0;
     executor->pumping = true;
     for (uint32_t slot = 0; slot < executor->active; slot++)
@@ -352,6 +374,7 @@ rota_status executor_start(struct executor *executor, rota_request *request, str
 
 void executor_cancel(struct executor *executor) {
     executor->request = NULL;
+    executor->straight = NULL;
     executor->looks = NULL;
     executor_quiesce_memory(executor);
     for (uint32_t i = 0; i < executor->nwires; i++) {

@@ -113,10 +113,6 @@ static bool walk_next(struct walk *walk, unsigned char **data, size_t *elements)
     return true;
 }
 
-static size_t size_of(const struct executor *executor, bool partial) {
-    return partial ? executor->partial_size : executor->element_size;
-}
-
 /* Sums slices [slice, slice + 1), or all of them. */
 static size_t list_elements(const struct executor *executor, struct sched_list list, uint32_t slice,
                             bool all) {
@@ -139,17 +135,16 @@ static size_t list_elements(const struct executor *executor, struct sched_list l
 
 size_t executor_length(const struct executor *executor, struct sched_list list, uint32_t slice,
                        bool partial) {
-    return list_elements(executor, list, slice, false) * size_of(executor, partial);
+    return list_elements(executor, list, slice, false) * executor_size(executor, partial);
 }
 
 size_t executor_total(const struct executor *executor, struct sched_list list, bool partial) {
-    return list_elements(executor, list, 0, true) * size_of(executor, partial);
+    return list_elements(executor, list, 0, true) * executor_size(executor, partial);
 }
 
-int executor_gather(const struct executor *executor, const struct sched_step *step, uint32_t slot,
-                    bool destination, struct transport_piece *pieces) {
-    size_t size = size_of(executor, (step->flags & SCHED_PARTIAL) != 0);
-    struct walk walk = walk_begin(executor, destination ? step->dst : step->src, slot);
+int executor_pieces(const struct executor *executor, struct sched_list list, uint32_t slot,
+                    size_t size, struct transport_piece *pieces, int max) {
+    struct walk walk = walk_begin(executor, list, slot);
     int count = 0;
     unsigned char *data = NULL;
     size_t elements = 0;
@@ -161,11 +156,18 @@ int executor_gather(const struct executor *executor, const struct sched_step *st
             last->length += elements * size;
             continue;
         }
-        if (count == EXECUTOR_MAX_PIECES)
+        if (count == max)
             return -1;
         pieces[count++] = (struct transport_piece){.data = data, .length = elements * size};
     }
     return count;
+}
+
+int executor_gather(const struct executor *executor, const struct sched_step *step, uint32_t slot,
+                    bool destination, struct transport_piece *pieces) {
+    return executor_pieces(executor, destination ? step->dst : step->src, slot,
+                           executor_size(executor, (step->flags & SCHED_PARTIAL) != 0), pieces,
+                           EXECUTOR_MAX_PIECES);
 }
 
 void executor_set_memory(struct executor *executor) {
@@ -341,7 +343,7 @@ static void finish(struct transfer *transfer) {
 
 void executor_copy_out(struct executor *executor, struct transfer *transfer) {
     const struct sched_step *step = step_of(transfer);
-    size_t size = size_of(executor, (step->flags & SCHED_PARTIAL) != 0);
+    size_t size = executor_size(executor, (step->flags & SCHED_PARTIAL) != 0);
     struct walk walk = walk_begin(executor, step->src, transfer->cell.slot);
     unsigned char *to = transfer->out.data, *data = NULL;
     size_t elements = 0;
@@ -373,7 +375,7 @@ static bool move_from_pieces(struct executor *executor, struct transfer *transfe
 
 void executor_copy_in(struct executor *executor, struct transfer *transfer) {
     const struct sched_step *step = step_of(transfer);
-    size_t size = size_of(executor, (step->flags & SCHED_PARTIAL) != 0);
+    size_t size = executor_size(executor, (step->flags & SCHED_PARTIAL) != 0);
     const struct transport_arrival *arrival =
         &executor_arrivals(executor, transfer->cell.step, transfer->cell.slot)->arrival;
     struct walk walk = walk_begin(executor, step->dst, transfer->cell.slot);
@@ -389,7 +391,7 @@ void executor_copy_in(struct executor *executor, struct transfer *transfer) {
 
 void executor_copy_local(struct executor *executor, struct transfer *transfer) {
     const struct sched_step *step = step_of(transfer);
-    size_t size = size_of(executor, (step->flags & SCHED_PARTIAL) != 0);
+    size_t size = executor_size(executor, (step->flags & SCHED_PARTIAL) != 0);
     struct walk from = walk_begin(executor, step->src, transfer->cell.slot);
     struct walk to = walk_begin(executor, step->dst, transfer->cell.slot);
     unsigned char *src = NULL, *dst = NULL;
@@ -403,8 +405,8 @@ void executor_copy_local(struct executor *executor, struct transfer *transfer) {
 /* -- combining ----------------------------------------------------------------------------------
  */
 
-static bool combine(struct executor *executor, struct transfer *transfer, void *dst, bool finished,
-                    size_t noperands, size_t elements) {
+bool executor_combine(struct executor *executor, struct transfer *transfer, void *dst,
+                      bool finished, size_t noperands, size_t elements) {
     const struct reduce_spec *spec = &executor->request->spec;
     if (elements == 0)
         return true;
@@ -427,19 +429,16 @@ static bool combine(struct executor *executor, struct transfer *transfer, void *
     return executor->request != NULL;
 }
 
-/* A message contiguous and aligned to its elements, copied where it is not; NULL without memory. */
-static const unsigned char *straighten(struct executor *executor, struct transfer *transfer,
-                                       const struct transport_arrival *arrival, uint32_t index) {
+const unsigned char *executor_straighten(const struct executor *executor,
+                                         const struct transport_arrival *arrival, uint32_t index,
+                                         uint32_t count, unsigned char **copies) {
     const struct transport_piece *pieces = arrival->pieces;
     if (pieces[1].length == 0 && (uintptr_t)pieces[0].data % executor->widest_size == 0)
         return pieces[0].data;
     size_t place = (pieces[0].length + pieces[1].length + 63) & ~(size_t)63;
-    if (transfer->straightened == NULL) {
-        transfer->straightened = aligned_alloc(64, place * step_of(transfer)->peers.count);
-        if (transfer->straightened == NULL)
-            return NULL;
-    }
-    unsigned char *to = transfer->straightened + index * place;
+    if (*copies == NULL && (*copies = aligned_alloc(64, place * count)) == NULL)
+        return NULL;
+    unsigned char *to = *copies + index * place;
     memcpy(to, pieces[0].data, pieces[0].length);
     if (pieces[1].length > 0)
         memcpy(to + pieces[0].length, pieces[1].data, pieces[1].length);
@@ -470,7 +469,8 @@ static void reduce_received(struct executor *executor, struct transfer *transfer
             if (has_local && i == step->position)
                 executor->operands[n++] =
                     (struct reduce_operand){.data = own, .partial = local_partial};
-            const unsigned char *message = straighten(executor, transfer, &arrivals[i].arrival, i);
+            const unsigned char *message = executor_straighten(executor, &arrivals[i].arrival, i,
+                                                               count, &transfer->straightened);
             if (message == NULL) {
                 fail_operation(executor, NULL);
                 return;
@@ -481,9 +481,10 @@ static void reduce_received(struct executor *executor, struct transfer *transfer
         if (has_local && step->position >= count)
             executor->operands[n++] =
                 (struct reduce_operand){.data = own, .partial = local_partial};
-        if (!combine(executor, transfer, dst, (step->flags & SCHED_FINISH) != 0, n, elements))
+        if (!executor_combine(executor, transfer, dst, (step->flags & SCHED_FINISH) != 0, n,
+                              elements))
             return;
-        offset += elements * size_of(executor, message_partial);
+        offset += elements * executor_size(executor, message_partial);
     }
     finish(transfer);
 }
@@ -507,8 +508,8 @@ static void reduce_local(struct executor *executor, struct transfer *transfer) {
                 walk_next(&from, &src, &elements);
             executor->operands[i] = (struct reduce_operand){.data = src, .partial = partial};
         }
-        if (!combine(executor, transfer, dst, (step->flags & SCHED_FINISH) != 0, step->operands,
-                     elements))
+        if (!executor_combine(executor, transfer, dst, (step->flags & SCHED_FINISH) != 0,
+                              step->operands, elements))
             return;
     }
     finish(transfer);

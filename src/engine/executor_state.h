@@ -1,5 +1,6 @@
-/* What the parts of the executor share: executor.c decides what runs when, executor_wire.c sends
- * and receives, executor_memory.c moves and combines the bytes. */
+/* What the parts of the executor share: executor.c decides what runs when, executor_straight.c
+ * where that is known beforehand; executor_wire.c sends and receives, executor_memory.c moves and
+ * combines the bytes. */
 #ifndef ENGINE_EXECUTOR_STATE_H
 #define ENGINE_EXECUTOR_STATE_H
 
@@ -109,6 +110,9 @@ struct executor {
     struct wire **wires; /* [channel * nranks + peer], NULL until used */
     uint32_t nwires;
 
+    /* What the sizes below, and what memory there is, were set for; NULL: nothing that lasts. */
+    const struct plan *sized;
+    size_t sized_count;
     size_t element_size, partial_size, widest_size;
     size_t slice_elements, scratch_stride;
     uint32_t nslices, nslots, active;
@@ -121,6 +125,8 @@ struct executor {
     struct wire *looks; /* wires at which a message may wait */
     bool dirty;         /* a cursor may be able to move */
     bool pumping;
+    struct straight *straight;     /* not NULL: the plan runs so, ... */
+    uint32_t action;               /* ... and stands here */
     size_t *begin;                 /* first element of each chunk of a block */
     struct arrival_slot *arrivals; /* [(peer entry) * EXECUTOR_SLOTS + slot] */
     struct reduce_operand *operands;
@@ -134,6 +140,11 @@ struct executor {
     struct transfer *transfers, *free_transfers;
     struct memory_operation *operations;
 };
+
+/* Bytes of an element that moves as a partial, or as what it is. */
+static inline size_t executor_size(const struct executor *executor, bool partial) {
+    return partial ? executor->partial_size : executor->element_size;
+}
 
 static inline struct cell *executor_cell(const struct executor *executor, uint32_t step,
                                          uint32_t slot) {
@@ -161,6 +172,20 @@ struct wire *executor_wire(struct executor *executor, int peer, uint32_t channel
 /* Sends the cell's message to the peers that have not had it. False: not now. */
 bool executor_issue_send(struct executor *executor, struct lane *lane, uint32_t step,
                          uint32_t slot);
+/* Sends a step's message, which is all there is of it, from where it lies to one of the step's
+ * peers. False: not now, or the request has ended. */
+bool executor_send_short(struct executor *executor, uint32_t step, uint32_t peer, const void *data,
+                         size_t length);
+/* Awaits the message of one of the step's peers, and announces it where that can be done. */
+bool executor_await(struct executor *executor, uint32_t step, uint32_t peer, uint32_t slot,
+                    size_t length);
+/* Takes the oldest message that is awaited from one of the step's peers. False: it is not here, or
+ * the request has ended. */
+bool executor_take_short(struct executor *executor, uint32_t step, uint32_t peer);
+/* Gives the messages of a step's receive back. */
+void executor_release(struct executor *executor, uint32_t step, uint32_t slot);
+/* Whether a message without data is sent. */
+bool executor_sends_empty(const struct executor *executor, uint32_t step, uint32_t slice);
 /* Announces the cell's messages and takes those that are here. False: the request has ended. */
 bool executor_issue_recv(struct executor *executor, uint32_t step, uint32_t slot);
 /* Takes messages that wait at a wire, as far as receives were issued for them. */
@@ -168,6 +193,13 @@ void executor_look(struct executor *executor, struct wire *wire);
 void executor_post_put(struct executor *executor, struct post *post);
 int executor_rank_of(const struct executor *executor, const struct wire *wire);
 void executor_fail_memory(struct executor *executor);
+
+/* -- executor_straight.c ------------------------------------------------------------------------
+ */
+/* Whether the request, whose sizes are set, can run straight; then it is ready to. */
+bool executor_is_straight(struct executor *executor);
+/* Goes on as far as messages have come. */
+void executor_run_straight(struct executor *executor);
 
 /* -- executor_memory.c --------------------------------------------------------------------------
  */
@@ -178,8 +210,11 @@ size_t executor_length(const struct executor *executor, struct sched_list list, 
                        bool partial);
 /* Bytes of all slices. */
 size_t executor_total(const struct executor *executor, struct sched_list list, bool partial);
-/* Pieces of a step's source (or destination) in user memory and scratch, neighbours joined; -1
- * when they are more than EXECUTOR_MAX_PIECES. */
+/* Pieces of a list in user memory and scratch, elements having `size` bytes, neighbours joined; -1
+ * when they are more than `max`. */
+int executor_pieces(const struct executor *executor, struct sched_list list, uint32_t slot,
+                    size_t size, struct transport_piece *pieces, int max);
+/* Those of a step's source (or destination), at most EXECUTOR_MAX_PIECES. */
 int executor_gather(const struct executor *executor, const struct sched_step *step, uint32_t slot,
                     bool destination, struct transport_piece *pieces);
 struct transfer *executor_transfer(struct executor *executor, enum transfer_kind kind,
@@ -188,6 +223,14 @@ void executor_copy_out(struct executor *executor, struct transfer *transfer);
 void executor_copy_in(struct executor *executor, struct transfer *transfer);
 void executor_copy_local(struct executor *executor, struct transfer *transfer);
 void executor_reduce(struct executor *executor, struct transfer *transfer);
+/* Reduces executor->operands; with host memory at once, and without a transfer. */
+bool executor_combine(struct executor *executor, struct transfer *transfer, void *dst,
+                      bool finished, size_t noperands, size_t elements);
+/* Message `index` of `count`, contiguous and aligned to its elements: copied where it is not, into
+ * *copies, which the caller frees. NULL without memory. */
+const unsigned char *executor_straighten(const struct executor *executor,
+                                         const struct transport_arrival *arrival, uint32_t index,
+                                         uint32_t count, unsigned char **copies);
 /* Waits until operations of other memory kinds have ended, and forgets transfers. */
 void executor_quiesce_memory(struct executor *executor);
 

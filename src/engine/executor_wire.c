@@ -189,63 +189,70 @@ static bool posts_pay(const struct executor *executor, const struct transport *t
            (sending ? transport->caps.posts_send : transport->caps.posts_recv);
 }
 
-/* Whether a message without data is sent, as a header alone: tokens are, all messages of a call
- * without elements, and the first slices of v-forms, so that ranks which disagree find it. */
-static bool is_sent_empty(const struct executor *executor, uint32_t step, uint32_t slice) {
+/* A message without data is sent as a header alone: tokens are, all messages of a call without
+ * elements, and the first slices of v-forms, so that ranks which disagree find it. */
+bool executor_sends_empty(const struct executor *executor, uint32_t step, uint32_t slice) {
     if (executor->vector)
         return slice == 0;
     return executor->plan->steps[step].token || executor->request->args.count == 0;
 }
 
-/* Sends the cell's message to the peers that have not had it. False: not now. */
+/* The wire to a peer that can be sent to; NULL: not now, or the request has ended. */
+static struct wire *wire_to(struct executor *executor, int peer, uint32_t channel) {
+    struct wire *wire = executor_wire(executor, peer, channel);
+    if (wire == NULL) {
+        executor_fail_memory(executor);
+        return NULL;
+    }
+    if (link_failed(&wire->link)) {
+        wire->stalled = 1;
+        wire_failed(&wire->link);
+        return NULL;
+    }
+    if (wire->link.stream == NULL)
+        link_connect(&wire->link);
+    wire->stalled = wire->link.stream == NULL;
+    return wire->stalled ? NULL : wire;
+}
+
+/* What became of handing a message to its wire. False: not now, or the request has ended. */
+static bool has_left(struct executor *executor, struct wire *wire, int peer, size_t length,
+                     enum transport_result result) {
+    if (executor->request == NULL)
+        return false;
+    wire->stalled = result == TRANSPORT_AGAIN;
+    if (result == TRANSPORT_OK) {
+        link_note_sent(&wire->link, length);
+    } else if (result == TRANSPORT_FAILED) { /* and is about to say why */
+        failure_link(executor->request, &wire->link, peer);
+    } else if (result == TRANSPORT_UNSUPPORTED) {
+        request_raise(executor->request, ROTA_ERR_PEER, peer, "cannot send %zu bytes to rank %d",
+                      length, peer);
+        fail(executor);
+    }
+    return result == TRANSPORT_OK;
+}
+
 bool executor_issue_send(struct executor *executor, struct lane *lane, uint32_t step,
                          uint32_t slot) {
     const struct sched_step *what = &executor->plan->schedule->steps[step];
     uint32_t slice = executor->slots[slot].slice;
     size_t length = executor_length(executor, what->src, slice, (what->flags & SCHED_PARTIAL) != 0);
-    bool skip = length == 0 && !is_sent_empty(executor, step, slice);
+    bool skip = length == 0 && !executor_sends_empty(executor, step, slice);
     while (!skip && lane->send_peer < what->peers.count) {
         uint32_t entry = what->peers.begin + lane->send_peer;
         int peer = executor->plan->schedule->peers[entry];
-        struct wire *wire = executor_wire(executor, peer, what->channel);
-        if (wire == NULL) {
-            executor_fail_memory(executor);
+        struct wire *wire = wire_to(executor, peer, what->channel);
+        if (wire == NULL)
             return false;
-        }
-        if (link_failed(&wire->link)) {
-            wire->stalled = 1;
-            wire_failed(&wire->link);
+        struct transport_header header = header_of(executor, what, entry, slice, length);
+        enum transport_result result = TRANSPORT_UNSUPPORTED;
+        if (posts_pay(executor, wire->link.transport, true, length))
+            result = send_post(executor, wire, step, slot, &header);
+        if (result == TRANSPORT_UNSUPPORTED)
+            result = send_copy(executor, wire, step, slot, &header);
+        if (!has_left(executor, wire, peer, length, result))
             return false;
-        }
-        enum transport_result result = TRANSPORT_AGAIN;
-        if (wire->link.stream != NULL) {
-            struct transport_header header = header_of(executor, what, entry, slice, length);
-            result = TRANSPORT_UNSUPPORTED;
-            if (posts_pay(executor, wire->link.transport, true, length))
-                result = send_post(executor, wire, step, slot, &header);
-            if (result == TRANSPORT_UNSUPPORTED)
-                result = send_copy(executor, wire, step, slot, &header);
-        } else {
-            link_connect(&wire->link);
-            if (wire->link.stream != NULL)
-                continue;
-        }
-        if (executor->request == NULL)
-            return false;
-        wire->stalled = result == TRANSPORT_AGAIN;
-        if (result == TRANSPORT_FAILED) { /* and is about to say why */
-            failure_link(executor->request, &wire->link, peer);
-            return false;
-        }
-        if (result == TRANSPORT_UNSUPPORTED) {
-            request_raise(executor->request, ROTA_ERR_PEER, peer,
-                          "cannot send %zu bytes to rank %d", length, peer);
-            fail(executor);
-            return false;
-        }
-        if (result == TRANSPORT_AGAIN)
-            return false;
-        link_note_sent(&wire->link, length);
         lane->send_peer++;
     }
     lane->send_peer = 0;
@@ -254,6 +261,31 @@ bool executor_issue_send(struct executor *executor, struct lane *lane, uint32_t 
     if (cell->waiting == 0)
         executor_complete(executor, step, slot);
     return true;
+}
+
+bool executor_send_short(struct executor *executor, uint32_t step, uint32_t peer, const void *data,
+                         size_t length) {
+    const struct sched_step *what = &executor->plan->schedule->steps[step];
+    uint32_t entry = what->peers.begin + peer;
+    int rank = executor->plan->schedule->peers[entry];
+    struct wire *wire = wire_to(executor, rank, what->channel);
+    if (wire == NULL)
+        return false;
+    struct transport *transport = wire->link.transport;
+    struct transport_header header = header_of(executor, what, entry, 0, length);
+    enum transport_result result = TRANSPORT_AGAIN;
+    if (transport->ops->put != NULL)
+        result = transport->ops->put(transport, wire->link.stream, &header, data);
+    if (result == TRANSPORT_AGAIN) {
+        struct transport_slot slot;
+        result = transport->ops->reserve(transport, wire->link.stream, &header, &slot);
+        if (result == TRANSPORT_OK) {
+            if (length > 0)
+                memcpy(slot.data, data, length);
+            transport->ops->commit(transport, wire->link.stream, &slot);
+        }
+    }
+    return has_left(executor, wire, rank, length, result);
 }
 
 /* -- receiving ----------------------------------------------------------------------------------
@@ -314,6 +346,12 @@ static void announce(struct executor *executor, struct wire *wire, struct awaite
         }
     }
     transport->ops->expect(transport, wire->link.stream, awaited->length);
+}
+
+/* Whether the messages of a receive are partials. */
+static bool received_partial(const struct sched_step *step) {
+    return step->type == SCHED_RECV ? (step->flags & SCHED_PARTIAL) != 0
+                                    : (step->flags & SCHED_LOAD_MESSAGE) == 0;
 }
 
 static bool same_call(struct executor *executor, struct wire *wire, const struct awaited *awaited,
@@ -377,16 +415,57 @@ static void take_in(struct executor *executor, uint32_t step, uint32_t slot) {
 void executor_transfer_received(struct executor *executor, struct transfer *transfer) {
     uint32_t step = transfer->cell.step, slot = transfer->cell.slot;
     const struct sched_step *what = &executor->plan->schedule->steps[step];
-    uint32_t count = what->peers.count;
+    executor_release(executor, step, slot);
     struct arrival_slot *arrivals = executor_arrivals(executor, step, slot);
+    for (uint32_t i = 0; i < what->peers.count; i++)
+        look_later(executor, arrivals[i].wire);
+    executor_complete(executor, step, slot);
+}
+
+void executor_release(struct executor *executor, uint32_t step, uint32_t slot) {
+    struct arrival_slot *arrivals = executor_arrivals(executor, step, slot);
+    uint32_t count = executor->plan->schedule->steps[step].peers.count;
     for (uint32_t i = 0; i < count; i++) {
         struct wire *wire = arrivals[i].wire;
         wire->link.transport->ops->release(wire->link.transport, wire->link.stream,
                                            &arrivals[i].arrival);
         wire->shown = false;
-        look_later(executor, wire);
     }
-    executor_complete(executor, step, slot);
+}
+
+/* Shows the oldest message that is awaited on a wire, and was announced, to its receive. False: it
+ * is not here, or the request has ended. */
+static bool show_oldest(struct executor *executor, struct wire *wire, struct awaited *shown) {
+    struct transport *transport = wire->link.transport;
+    struct transport_arrival arrival;
+    enum transport_result result = transport->ops->peek(transport, wire->link.stream, &arrival);
+    if (result != TRANSPORT_OK) {
+        if (result != TRANSPORT_AGAIN)
+            wire_failed(&wire->link);
+        return false;
+    }
+    *shown = *executor_await_at(wire, 0);
+    if (!same_call(executor, wire, shown, &arrival.header))
+        return false;
+    link_note_received(&wire->link, shown->length);
+    await_pop(wire);
+    wire->shown = true;
+    executor_arrivals(executor, shown->cell.step, shown->cell.slot)[shown->peer] =
+        (struct arrival_slot){.wire = wire, .arrival = arrival};
+    return true;
+}
+
+bool executor_take_short(struct executor *executor, uint32_t step, uint32_t peer) {
+    const struct sched_step *what = &executor->plan->schedule->steps[step];
+    int rank = executor->plan->schedule->peers[what->peers.begin + peer];
+    struct wire *wire = executor_wire(executor, rank, what->channel);
+    struct awaited shown;
+    if (wire->link.stream == NULL) {
+        if (link_failed(&wire->link))
+            wire_failed(&wire->link);
+        return false;
+    }
+    return executor_await_at(wire, 0)->announced && show_oldest(executor, wire, &shown);
 }
 
 /* Takes messages that wait at a wire, as far as receives were issued for them. */
@@ -399,30 +478,26 @@ void executor_look(struct executor *executor, struct wire *wire) {
         }
         if (awaited->posted || !awaited->announced)
             return;
-        struct transport_arrival arrival;
-        enum transport_result result =
-            wire->link.transport->ops->peek(wire->link.transport, wire->link.stream, &arrival);
-        if (result == TRANSPORT_AGAIN)
+        struct awaited shown;
+        if (!show_oldest(executor, wire, &shown))
             return;
-        if (result != TRANSPORT_OK) {
-            wire_failed(&wire->link);
-            return;
-        }
-        struct awaited taken = *awaited;
-        if (!same_call(executor, wire, &taken, &arrival.header))
-            return;
-        link_note_received(&wire->link, taken.length);
-        await_pop(wire);
-        uint32_t step = taken.cell.step, slot = taken.cell.slot;
-        struct arrival_slot *arrivals = executor_arrivals(executor, step, slot);
-        arrivals[taken.peer] = (struct arrival_slot){.wire = wire, .arrival = arrival};
-        wire->shown = true;
+        uint32_t step = shown.cell.step, slot = shown.cell.slot;
         struct cell *cell = executor_cell(executor, step, slot);
         if (++cell->arrived == executor->plan->schedule->steps[step].peers.count)
             take_in(executor, step, slot);
         if (executor->request == NULL)
             return;
     }
+}
+
+/* Something may be possible that was not. */
+static void go_on(struct executor *executor, struct wire *wire) {
+    if (executor->straight != NULL) {
+        executor_run_straight(executor);
+        return;
+    }
+    executor_look(executor, wire);
+    executor_pump(executor);
 }
 
 static void wire_attached(struct link *link) {
@@ -436,17 +511,13 @@ static void wire_attached(struct link *link) {
             announce(executor, wire, awaited);
     }
     executor->dirty = true;
-    executor_look(executor, wire);
-    executor_pump(executor);
+    go_on(executor, wire);
 }
 
 static void wire_arrived(struct link *link) {
     struct wire *wire = link->owner;
-    struct executor *executor = wire->executor;
-    if (executor->request == NULL)
-        return;
-    executor_look(executor, wire);
-    executor_pump(executor);
+    if (wire->executor->request != NULL)
+        go_on(wire->executor, wire);
 }
 
 static void wire_writable(struct link *link) {
@@ -454,7 +525,7 @@ static void wire_writable(struct link *link) {
     if (wire->executor->request == NULL)
         return;
     wire->executor->dirty = true;
-    executor_pump(wire->executor);
+    go_on(wire->executor, wire);
 }
 
 static void post_done(struct transport_ticket *ticket, enum transport_result result) {
@@ -486,41 +557,47 @@ static void post_done(struct transport_ticket *ticket, enum transport_result res
     executor_pump(executor);
 }
 
+bool executor_await(struct executor *executor, uint32_t step, uint32_t peer, uint32_t slot,
+                    size_t length) {
+    const struct sched_step *what = &executor->plan->schedule->steps[step];
+    uint32_t entry = what->peers.begin + peer, slice = executor->slots[slot].slice;
+    struct wire *wire =
+        executor_wire(executor, executor->plan->schedule->peers[entry], what->channel);
+    struct awaited *awaited = wire != NULL ? await_push(wire) : NULL;
+    if (awaited == NULL) {
+        executor_fail_memory(executor);
+        return false;
+    }
+    bool tells_total = executor->vector && slice == 0;
+    bool partial = received_partial(what);
+    *awaited =
+        (struct awaited){.cell = {.step = step, .slot = slot},
+                         .peer = peer,
+                         .position = executor->plan->positions[entry],
+                         .slice = slice,
+                         .length = length,
+                         .total = tells_total ? executor_total(executor, what->dst, partial) : 0};
+    if (wire->link.stream != NULL)
+        announce(executor, wire, awaited);
+    else if (link_failed(&wire->link))
+        wire_failed(&wire->link);
+    return executor->request != NULL;
+}
+
 bool executor_issue_recv(struct executor *executor, uint32_t step, uint32_t slot) {
     const struct sched_step *what = &executor->plan->schedule->steps[step];
     uint32_t slice = executor->slots[slot].slice;
-    bool partial = what->type == SCHED_RECV ? (what->flags & SCHED_PARTIAL) != 0
-                                            : (what->flags & SCHED_LOAD_MESSAGE) == 0;
-    size_t length = executor_length(executor, what->dst, slice, partial);
+    size_t length = executor_length(executor, what->dst, slice, received_partial(what));
     executor_cell(executor, step, slot)->issued = true;
-    if (length == 0 && !is_sent_empty(executor, step, slice)) {
+    if (length == 0 && !executor_sends_empty(executor, step, slice)) {
         executor_complete(executor, step, slot);
         return true;
     }
     for (uint32_t i = 0; i < what->peers.count; i++) {
-        uint32_t entry = what->peers.begin + i;
-        struct wire *wire =
-            executor_wire(executor, executor->plan->schedule->peers[entry], what->channel);
-        struct awaited *awaited = wire != NULL ? await_push(wire) : NULL;
-        if (awaited == NULL) {
-            executor_fail_memory(executor);
+        if (!executor_await(executor, step, i, slot, length))
             return false;
-        }
-        *awaited = (struct awaited){.cell = {.step = step, .slot = slot},
-                                    .peer = i,
-                                    .position = executor->plan->positions[entry],
-                                    .slice = slice,
-                                    .length = length,
-                                    .total = executor->vector && slice == 0
-                                                 ? executor_total(executor, what->dst, partial)
-                                                 : 0};
-        if (wire->link.stream != NULL)
-            announce(executor, wire, awaited);
-        else if (link_failed(&wire->link))
-            wire_failed(&wire->link);
-        if (executor->request == NULL)
-            return false;
-        executor_look(executor, wire);
+        int peer = executor->plan->schedule->peers[what->peers.begin + i];
+        executor_look(executor, executor_wire(executor, peer, what->channel));
         if (executor->request == NULL)
             return false;
     }

@@ -218,6 +218,92 @@ static rota_status set_positions(struct plan *plan) {
     return ROTA_OK;
 }
 
+/* What is in the line already, and what can be next. */
+struct line_state {
+    struct sched_list sends, recvs; /* of plan.order: those that are left */
+    uint32_t *pending;              /* per step */
+    uint32_t *ready;                /* local steps, oldest first */
+    uint32_t nready, taken;
+};
+
+static void line_pend(const struct plan *plan, struct line_state *state, uint32_t step,
+                      uint32_t pending) {
+    enum sched_step_type type = plan->schedule->steps[step].type;
+    state->pending[step] = pending;
+    if (pending == 0 && (type == SCHED_COPY || type == SCHED_REDUCE))
+        state->ready[state->nready++] = step;
+}
+
+static bool can_begin(const struct plan *plan, const struct line_state *state,
+                      struct sched_list steps) {
+    return steps.count > 0 && state->pending[plan->order[steps.begin]] == 0;
+}
+
+static uint32_t take_first(const struct plan *plan, struct sched_list *steps) {
+    steps->count--;
+    return plan->order[steps->begin++];
+}
+
+/* The next step of the line: a send before local work, which may take long, and both before a
+ * receive, which may wait. UINT32_MAX: there is none. */
+static uint32_t line_next(const struct plan *plan, struct line_state *state) {
+    if (can_begin(plan, state, state->sends))
+        return take_first(plan, &state->sends);
+    if (state->taken < state->nready)
+        return state->ready[state->taken++];
+    return can_begin(plan, state, state->recvs) ? take_first(plan, &state->recvs) : UINT32_MAX;
+}
+
+static void line_fill(struct plan *plan, struct line_state *state) {
+    const struct sched *schedule = plan->schedule;
+    uint32_t steps = 0;
+    for (uint32_t i = 0; i < schedule->nsteps; i++)
+        line_pend(plan, state, i, plan->steps[i].pending);
+    for (uint32_t next = line_next(plan, state); next != UINT32_MAX; steps++) {
+        const struct sched_step *step = &schedule->steps[next];
+        bool local = step->type == SCHED_COPY || step->type == SCHED_REDUCE;
+        for (uint32_t peer = 0; peer < (local ? 1 : step->peers.count); peer++)
+            plan->line[plan->nline++] = (struct plan_action){.step = next, .peer = peer};
+        const struct sched_list followers = plan->steps[next].followers;
+        for (uint32_t f = followers.begin; f < followers.begin + followers.count; f++)
+            line_pend(plan, state, plan->followers[f], state->pending[plan->followers[f]] - 1);
+        next = line_next(plan, state);
+    }
+    if (steps < schedule->nsteps)
+        plan->nline = 0; /* a plan for tests may lack an edge, or have one too many */
+}
+
+/* The messages of one direction, if one lane has all of them. */
+static bool one_lane(const struct plan *plan, bool receiving, struct sched_list *steps) {
+    uint32_t lanes = 0;
+    *steps = (struct sched_list){0};
+    for (uint32_t lane = 0; lane < plan->schedule->lanes; lane++) {
+        struct sched_list list = receiving ? plan->lanes[lane].recvs : plan->lanes[lane].sends;
+        if (list.count > 0) {
+            *steps = list;
+            lanes++;
+        }
+    }
+    return lanes <= 1;
+}
+
+/* Brings the steps into one order. */
+static rota_status set_line(struct plan *plan) {
+    struct line_state state = {0};
+    if (!one_lane(plan, false, &state.sends) || !one_lane(plan, true, &state.recvs))
+        return ROTA_OK;
+    size_t steps = (size_t)plan->schedule->nsteps + 1;
+    state.pending = malloc(steps * sizeof(*state.pending));
+    state.ready = malloc(steps * sizeof(*state.ready));
+    plan->line = malloc((steps + plan->schedule->npeers) * sizeof(*plan->line));
+    bool whole = state.pending != NULL && state.ready != NULL && plan->line != NULL;
+    if (whole)
+        line_fill(plan, &state);
+    free(state.pending);
+    free(state.ready);
+    return whole ? ROTA_OK : error_raise(ROTA_ERR_MEMORY, "out of memory for a plan");
+}
+
 static void plan_free(struct plan *plan) {
     if (plan->schedule != NULL)
         sched_free(plan->schedule);
@@ -226,6 +312,8 @@ static void plan_free(struct plan *plan) {
     free(plan->lanes);
     free(plan->order);
     free(plan->positions);
+    free(plan->line);
+    free(plan->straight);
     free(plan);
 }
 
@@ -242,6 +330,8 @@ static rota_status prepare(struct plan *plan) {
         status = set_order(plan);
     if (status == ROTA_OK)
         status = set_positions(plan);
+    if (status == ROTA_OK)
+        status = set_line(plan);
     return status;
 }
 
@@ -298,6 +388,7 @@ size_t plan_memory(const struct plan *plans) {
                  schedule->nsteps *
                      (sizeof(struct sched_step) + sizeof(struct plan_step) + sizeof(uint32_t)) +
                  schedule->nranges * sizeof(struct sched_range) +
+                 plans->nline * sizeof(struct plan_action) + plans->straight_bytes +
                  schedule->npeers * (sizeof(int) + sizeof(uint32_t)) +
                  schedule->nwaits * sizeof(uint32_t);
     }

@@ -12,6 +12,11 @@ struct plan_step {
     bool token;
 };
 
+/* A step, or one peer's part of it; peer: index among the step's. */
+struct plan_action {
+    uint32_t step, peer;
+};
+
 struct plan_lane {
     struct sched_list sends, recvs; /* of plan.order: step numbers in order */
 };
@@ -30,6 +35,12 @@ struct plan {
     /* Per entry of schedule->peers: the message's number on its (peer, channel) and direction. */
     uint32_t *positions;
     uint32_t widest; /* chunks of the widest message of any rank */
+    /* All of it in one order that keeps the edges and the order of the lanes, sends as early as
+     * they can; none of plans whose sends, or receives, are in several lanes. */
+    struct plan_action *line;
+    uint32_t nline;
+    struct straight *straight; /* the executor's: how it last ran so, */
+    size_t straight_bytes;     /* in one piece of memory */
 };
 
 /* Finds or builds the plan. Errors: ROTA_ERR_MEMORY, ROTA_ERR_UNSUPPORTED. */
