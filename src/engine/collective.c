@@ -31,7 +31,9 @@ static void start_schedule(rota_request *request) {
     rota_comm *comm = request->comm;
     const struct call_args *args = &request->args;
     request->stage = REQUEST_RUNNING;
-    request->fingerprint = comm_chain(comm, call_fingerprint(comm, args, request->algorithm));
+    uint64_t fingerprint = request->like != NULL ? request->like->by_algorithm
+                                                 : call_fingerprint(comm, args, request->algorithm);
+    request->fingerprint = comm_chain(comm, fingerprint);
     comm_note_algorithm(comm, args->kind, request->algorithm->name);
     record_request_runs(request, request->algorithm->name, false);
     struct plan *plan = NULL;
@@ -125,19 +127,13 @@ void collective_next(rota_comm *comm) {
 /* -- entry --------------------------------------------------------------------------------------
  */
 
-/* Waits for a request that its caller does not get to see. */
-static rota_status wait_and_free(rota_request *request) {
-    request_wait(request, CLOCK_NEVER);
-    rota_status status = request_outcome(request);
-    request_release(request);
-    return status;
-}
-
 /* Inside the domain: makes the request and puts it at the end of the queue. */
 static rota_request *enqueue(rota_comm *comm, const struct call_args *args,
-                             const struct reduce_spec *spec, const rota_call *call) {
+                             const struct reduce_spec *spec, const rota_call *call,
+                             const struct comm_repeat *like) {
     const struct algorithm *algorithm =
-        select_algorithm(comm, call != NULL ? call->algorithm : NULL, args, spec);
+        like != NULL ? like->algorithm
+                     : select_algorithm(comm, call != NULL ? call->algorithm : NULL, args, spec);
     if (algorithm == NULL)
         return NULL;
     rota_request *request = request_create(comm, args, call);
@@ -153,7 +149,9 @@ static rota_request *enqueue(rota_comm *comm, const struct call_args *args,
         return NULL;
     }
     request->algorithm = algorithm;
-    request->may_be_native = collective_may_be_native(comm, call) && !select_by_rule(comm, args);
+    request->like = like;
+    request->may_be_native =
+        like == NULL && collective_may_be_native(comm, call) && !select_by_rule(comm, args);
     request->sequence = ++comm->sequence;
     if (comm->strict && comm->nranks > 1 && strict_enqueue(request) != ROTA_OK) {
         /* The others compare, and would wait for this rank. */
@@ -190,13 +188,14 @@ static bool begins_later(const rota_request *request) {
 /* Starts a request, and waits for it when the caller does not get it. Releases `busy`: of a call
  * with a request before anybody else can end it, because its call-back may start operations. */
 static rota_status start(rota_comm *comm, const struct call_args *args,
-                         const struct reduce_spec *spec, const rota_call *call) {
+                         const struct reduce_spec *spec, const rota_call *call,
+                         const struct comm_repeat *like) {
     struct job *job = comm->job;
     bool blocking = call == NULL || call->request == NULL;
     domain_enter(&job->domain);
     persistent_begin_all(job); /* what was started before comes before */
     rota_status status = comm_usable(comm);
-    rota_request *request = status == ROTA_OK ? enqueue(comm, args, spec, call) : NULL;
+    rota_request *request = status == ROTA_OK ? enqueue(comm, args, spec, call, like) : NULL;
     if (request == NULL) {
         release(comm);
         domain_leave(&job->domain);
@@ -217,9 +216,19 @@ static rota_status start(rota_comm *comm, const struct call_args *args,
         job_run_callbacks(job);
     if (!blocking)
         return ROTA_OK;
-    status = wait_and_free(request);
+    request_wait(request, CLOCK_NEVER);
+    status = request_outcome(request);
+    if (status == ROTA_OK && call == NULL && like == NULL && request->form == NULL)
+        repeat_keep(comm, args, NULL, request->algorithm, spec);
+    request_release(request);
     release(comm);
     return status;
+}
+
+rota_status collective_again(rota_comm *comm, const struct call_args *args,
+                             const struct comm_repeat *like) {
+    rota_status status = start(comm, args, like->reduces ? &like->spec : NULL, NULL, like);
+    return status == ROTA_OK ? ROTA_OK : comm_keep_error(comm, status);
 }
 
 /* A caller that tries again at once must not keep the core from the thread that is inside: under a
@@ -250,10 +259,10 @@ rota_status collective_run(rota_comm *comm, struct call_args *args, const rota_c
         uint64_t fingerprint = call_fingerprint(comm, args, NULL);
         status = native_run(comm, args, form, spec, bytes, fingerprint, call);
         if (status == ROTA_OK && call == NULL)
-            repeat_keep(comm, args, form, spec, bytes, fingerprint);
+            repeat_keep(comm, args, form, NULL, spec);
         release(comm);
     } else {
-        status = start(comm, args, spec, call);
+        status = start(comm, args, spec, call, NULL);
     }
     return status == ROTA_OK ? ROTA_OK : comm_keep_error(comm, status);
 }
@@ -302,6 +311,8 @@ rota_status collective_p2p(rota_comm *comm, const struct call_args *args, const 
         job_run_callbacks(job);
     if (call != NULL && call->request != NULL)
         return ROTA_OK;
-    status = wait_and_free(request);
+    request_wait(request, CLOCK_NEVER);
+    status = request_outcome(request);
+    request_release(request);
     return status == ROTA_OK ? ROTA_OK : comm_keep_error(comm, status);
 }

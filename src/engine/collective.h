@@ -7,6 +7,10 @@
 /* Runs or starts a collective; sets args->numerics. Outside the domain; arguments are checked
  * already (pointers, counts, types, root); the communicator's state is checked here. */
 rota_status collective_run(rota_comm *comm, struct call_args *args, const rota_call *call);
+/* Runs a blocking collective without options as one like it was run before, by an algorithm.
+ * Holding `busy`, which it releases. */
+rota_status collective_again(rota_comm *comm, const struct call_args *args,
+                             const struct comm_repeat *like);
 /* Sends and receives likewise. */
 rota_status collective_p2p(rota_comm *comm, const struct call_args *args, const rota_call *call);
 /* Inside the domain: begins a send or receive that has been made. */

@@ -50,6 +50,7 @@ struct rota_request {
     struct strict *strict;    /* not NULL: one of the library's own, which compares ... */
     rota_request *strict_for; /* ... this one's call on all ranks before it begins */
     const struct algorithm *algorithm;
+    const struct comm_repeat *like; /* not NULL: what is known of it from one before */
     enum request_stage stage;
     bool may_be_native;
     const struct native_form *form;  /* a native form runs it */
@@ -78,13 +79,15 @@ struct rota_request {
 #define COMM_MAX_ALGORITHMS 32
 #define COMM_SPECS 32
 
-/* A call that a native form ran, as far as the same call may rely on it: see repeat.h. */
+/* What a call came to, as far as the same call may rely on it: see repeat.h. */
 struct comm_repeat {
     struct call_shape shape;
-    uint64_t fingerprint;
+    uint64_t fingerprint;  /* of the call alone, */
+    uint64_t by_algorithm; /* and with its algorithm */
     size_t bytes;
-    size_t alignment;               /* of an element */
-    const struct native_form *form; /* NULL: empty */
+    size_t alignment;                  /* of an element */
+    const struct native_form *form;    /* that ran it, */
+    const struct algorithm *algorithm; /* or whose schedule did; both NULL: empty */
     bool reduces;
     struct reduce_spec spec;
 };

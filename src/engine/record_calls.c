@@ -38,7 +38,9 @@ void record_request(rota_request *request) {
     struct record_page *page;
     if (sched_kind_collective(args->kind)) {
         page = page_of(comm, RECORD_PAGE_COLLECTIVES);
-        entry = record_entry_of(args, request->sequence, call_fingerprint(comm, args, NULL), 0,
+        uint64_t fingerprint =
+            request->like != NULL ? request->like->fingerprint : call_fingerprint(comm, args, NULL);
+        entry = record_entry_of(args, request->sequence, fingerprint, 0,
                                 args->tag != 0 ? (unsigned)RECORD_FUSED : 0);
     } else {
         page = page_of(comm, RECORD_PAGE_MESSAGES);

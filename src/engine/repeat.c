@@ -1,6 +1,7 @@
 /* Calls like one before: only their buffers are looked at. */
 #include "engine/repeat.h"
 
+#include "engine/collective.h"
 #include "engine/native_run.h"
 #include "engine/numerics.h"
 
@@ -10,8 +11,9 @@ static struct comm_repeat *place_of(rota_comm *comm, const struct call_shape *sh
 }
 
 static bool is_shape(const struct comm_repeat *repeat, const struct call_shape *shape) {
-    return repeat->form != NULL && repeat->shape.words[0] == shape->words[0] &&
-           repeat->shape.words[1] == shape->words[1] && repeat->shape.words[2] == shape->words[2];
+    return (repeat->form != NULL || repeat->algorithm != NULL) &&
+           repeat->shape.words[0] == shape->words[0] && repeat->shape.words[1] == shape->words[1] &&
+           repeat->shape.words[2] == shape->words[2];
 }
 
 /* What the long way would refuse, or run otherwise. */
@@ -37,8 +39,12 @@ bool repeat_run(rota_comm *comm, struct call_args *args, size_t send_blocks, siz
     struct call_shape shape = call_shape_of(args);
     const struct comm_repeat *repeat = place_of(comm, &shape);
     bool same =
-        is_shape(repeat, &shape) && native_may_run(comm) &&
+        is_shape(repeat, &shape) && (repeat->algorithm != NULL || native_may_run(comm)) &&
         takes_buffers(comm, repeat, args, repeat->bytes * send_blocks, repeat->bytes * recv_blocks);
+    if (same && repeat->algorithm != NULL) {
+        *status = collective_again(comm, args, repeat);
+        return true;
+    }
     if (same)
         *status = native_run(comm, args, repeat->form, repeat->reduces ? &repeat->spec : NULL,
                              repeat->bytes, repeat->fingerprint, NULL);
@@ -49,7 +55,7 @@ bool repeat_run(rota_comm *comm, struct call_args *args, size_t send_blocks, siz
 }
 
 void repeat_keep(rota_comm *comm, const struct call_args *args, const struct native_form *form,
-                 const struct reduce_spec *spec, size_t bytes, uint64_t fingerprint) {
+                 const struct algorithm *algorithm, const struct reduce_spec *spec) {
     /* Operators and types that the program made may be gone by the next call. */
     if (args->vector || args->dtype >= ROTA_DTYPE_COUNT ||
         (spec != NULL && args->op >= ROTA_OP_COUNT))
@@ -57,10 +63,12 @@ void repeat_keep(rota_comm *comm, const struct call_args *args, const struct nat
     struct call_shape shape = call_shape_of(args);
     struct comm_repeat *repeat = place_of(comm, &shape);
     *repeat = (struct comm_repeat){.shape = shape,
-                                   .fingerprint = fingerprint,
-                                   .bytes = bytes,
+                                   .fingerprint = call_fingerprint(comm, args, NULL),
+                                   .by_algorithm = call_fingerprint(comm, args, algorithm),
+                                   .bytes = args->count * rota_dtype_size(args->dtype),
                                    .alignment = rota_dtype_alignment(args->dtype),
                                    .form = form,
+                                   .algorithm = algorithm,
                                    .reduces = spec != NULL};
     if (spec != NULL)
         repeat->spec = *spec;
