@@ -357,7 +357,7 @@ rota_status executor_start(struct executor *executor, rota_request *request, str
     executor_set_memory(executor);
     executor->straight = NULL;
     if (executor_is_straight(executor)) {
-        executor_run_straight(executor);
+        executor_start_straight(executor);
         return ROTA_OK;
     }
     memset(executor->lanes, 0, (plan->schedule->lanes + 1) * sizeof(struct lane));

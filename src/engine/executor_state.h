@@ -198,7 +198,8 @@ void executor_fail_memory(struct executor *executor);
  */
 /* Whether the request, whose sizes are set, can run straight; then it is ready to. */
 bool executor_is_straight(struct executor *executor);
-/* Goes on as far as messages have come. */
+/* Announces its messages and goes as far as they have come, as the next does when some have. */
+void executor_start_straight(struct executor *executor);
 void executor_run_straight(struct executor *executor);
 
 /* -- executor_memory.c --------------------------------------------------------------------------

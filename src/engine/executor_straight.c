@@ -163,12 +163,6 @@ bool executor_is_straight(struct executor *executor) {
         return false;
     executor->straight = straight;
     executor->action = 0;
-    for (uint32_t i = 0; i < straight->nactions; i++) {
-        const struct straight_action *action = &straight->actions[i];
-        if (is_recv(step_at(executor, action->step)) &&
-            !executor_await(executor, action->step, action->peer, 0, action->bytes))
-            break; /* the request has ended */
-    }
     return true;
 }
 
@@ -265,6 +259,19 @@ static bool act(struct executor *executor, const struct straight_action *action)
     default:
         return receive(executor, action);
     }
+}
+
+void executor_start_straight(struct executor *executor) {
+    const struct straight *straight = executor->straight;
+    executor->pumping = true; /* nothing is taken before all are awaited */
+    for (uint32_t i = 0; i < straight->nactions && executor->request != NULL; i++) {
+        const struct straight_action *action = &straight->actions[i];
+        if (is_recv(step_at(executor, action->step)))
+            (void)executor_await(executor, action->step, action->peer, 0, action->bytes);
+    }
+    executor->pumping = false;
+    if (executor->request != NULL)
+        executor_run_straight(executor);
 }
 
 void executor_run_straight(struct executor *executor) {

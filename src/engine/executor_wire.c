@@ -209,8 +209,11 @@ static struct wire *wire_to(struct executor *executor, int peer, uint32_t channe
         wire_failed(&wire->link);
         return NULL;
     }
-    if (wire->link.stream == NULL)
+    wire->stalled = wire->link.stream == NULL; /* before it connects: that may fail at once */
+    if (wire->stalled)
         link_connect(&wire->link);
+    if (executor->request == NULL)
+        return NULL;
     wire->stalled = wire->link.stream == NULL;
     return wire->stalled ? NULL : wire;
 }
