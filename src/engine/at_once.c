@@ -179,6 +179,11 @@ static uint32_t wait_turns(const struct p2p_lane *lane) {
     return near ? domain->spin_turns * P2P_NEAR_TURNS : domain->spin_turns;
 }
 
+/* A burst of requests goes together. */
+static bool goes_with_others(const struct p2p_lane *lane, bool waits) {
+    return !waits && lane->link.transport->caps.gathers;
+}
+
 static bool run_at_once(rota_comm *comm, const struct call_args *args, bool waits,
                         struct p2p_begun *begun) {
     struct p2p_table *table = comm->p2p;
@@ -187,8 +192,8 @@ static bool run_at_once(rota_comm *comm, const struct call_args *args, bool wait
     if (lane == NULL || lane->link.stream == NULL || link_failed(&lane->link) ||
         bytes > most_at_once(lane, !waits && args->kind == ROTA_KIND_RECV))
         return false;
-    if (!waits && lane->link.transport->caps.gathers)
-        return false; /* a burst of requests goes together */
+    if (goes_with_others(lane, waits))
+        return false;
     if (args->kind == ROTA_KIND_SEND)
         return is_next(table, lane, args->kind) && send_at_once(lane, args->send, bytes);
     if (!waits && !TAILQ_EMPTY(&lane->recvs))
@@ -236,7 +241,8 @@ static bool run_again(rota_comm *comm, const struct call_args *args, bool waits)
     size_t bytes = args->count * recent->element_size;
     const struct transport *transport = lane->link.transport;
     if (bytes > P2P_AGAIN_BYTES || lane->link.stream == NULL || transport->ops->put == NULL ||
-        link_failed(&lane->link) || !is_next(comm->p2p, lane, args->kind) || comm->finalized ||
+        goes_with_others(lane, waits) || link_failed(&lane->link) ||
+        !is_next(comm->p2p, lane, args->kind) || comm->finalized ||
         atomic_load_explicit(&comm->status, memory_order_relaxed) != ROTA_OK ||
         !memory_identify(buffer, 1)->host_readable)
         return false;
