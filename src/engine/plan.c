@@ -270,7 +270,7 @@ static void line_fill(struct plan *plan, struct line_state *state) {
         next = line_next(plan, state);
     }
     if (steps < schedule->nsteps)
-        plan->nline = 0; /* a plan for tests may lack an edge, or have one too many */
+        plan->nline = 0; /* steps wait for each other, which no proven schedule has */
 }
 
 /* The messages of one direction, if one lane has all of them. */

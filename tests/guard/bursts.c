@@ -1,7 +1,7 @@
 /* Short sends with a request that follow each other closely share system calls over TCP: a window
  * of them, counted by a sendmsg that stands in front of the system's. ptrace would not do: under it
- * no send follows another closely. Where a rank loses its core sends follow each
- * other late, so a quarter of the windows is enough. */
+ * no send follows another closely. Where a rank loses its core sends follow each other late, so
+ * a quarter of the windows is enough. */
 #include "pin.h"
 #include <rota/rota.h>
 
