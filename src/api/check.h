@@ -35,13 +35,4 @@ static inline void check_errno_restore(const int *saved) {
 #define CHECK_KEEP_ERRNO                                                                           \
     const int saved_errno __attribute__((cleanup(check_errno_restore), unused)) = errno
 
-/* Every public function that works on a communicator runs between these. */
-static inline void comm_enter(rota_comm *comm) {
-    atomic_fetch_add_explicit(&comm->users, 1, memory_order_relaxed);
-}
-static inline void comm_leave(rota_comm *comm) {
-    /* Partner: comm_destroy waits for 0 before it frees. */
-    atomic_fetch_sub_explicit(&comm->users, 1, memory_order_release);
-}
-
 #endif

@@ -227,8 +227,12 @@ static rota_status start(rota_comm *comm, const struct call_args *args,
 
 rota_status collective_again(rota_comm *comm, const struct call_args *args,
                              const struct comm_repeat *like) {
+    comm_enter(comm); /* `busy` is released before an error is kept */
     rota_status status = start(comm, args, like->reduces ? &like->spec : NULL, NULL, like);
-    return status == ROTA_OK ? ROTA_OK : comm_keep_error(comm, status);
+    if (status != ROTA_OK)
+        comm_keep_error(comm, status);
+    comm_leave(comm);
+    return status;
 }
 
 /* A caller that tries again at once must not keep the core from the thread that is inside: under a

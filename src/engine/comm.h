@@ -175,6 +175,15 @@ rota_status comm_create(struct job *job, const char *name, const int *members, i
 /* Ends everything and frees it; drops its reference on the job. Any thread, outside the domain.
  * ROTA_ERR_ARGUMENT when there is no such communicator (destroyed before). */
 rota_status comm_destroy(rota_comm *comm);
+/* Every public function that works on a communicator runs between these, but calls that hold
+ * `busy` to their end. */
+static inline void comm_enter(rota_comm *comm) {
+    atomic_fetch_add_explicit(&comm->users, 1, memory_order_relaxed);
+}
+static inline void comm_leave(rota_comm *comm) {
+    /* Partner: comm_destroy waits for 0 before it frees. */
+    atomic_fetch_sub_explicit(&comm->users, 1, memory_order_release);
+}
 /* Whether a thread is inside a call: comm_destroy waits for the last. */
 static inline bool comm_in_use(const rota_comm *comm) {
     /* Partners: comm_leave, and who releases `busy`. */

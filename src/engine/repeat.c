@@ -48,9 +48,9 @@ bool repeat_run(rota_comm *comm, struct call_args *args, size_t send_blocks, siz
     if (same)
         *status = native_run(comm, args, repeat->form, repeat->reduces ? &repeat->spec : NULL,
                              repeat->bytes, repeat->fingerprint, NULL);
-    atomic_store_explicit(&comm->busy, false, memory_order_release);
     if (same && *status != ROTA_OK)
         comm_keep_error(comm, *status);
+    atomic_store_explicit(&comm->busy, false, memory_order_release);
     return same;
 }
 
