@@ -146,6 +146,12 @@ static inline size_t executor_size(const struct executor *executor, bool partial
     return partial ? executor->partial_size : executor->element_size;
 }
 
+/* Whether the messages of a step, or what it copies, are partials. */
+static inline bool executor_moves_partials(const struct sched_step *step) {
+    return step->type == SCHED_RECV_REDUCE ? (step->flags & SCHED_LOAD_MESSAGE) == 0
+                                           : (step->flags & SCHED_PARTIAL) != 0;
+}
+
 static inline struct cell *executor_cell(const struct executor *executor, uint32_t step,
                                          uint32_t slot) {
     return &executor->cells[(size_t)step * EXECUTOR_SLOTS + slot];

@@ -36,10 +36,6 @@ static const struct sched_step *step_at(const struct executor *executor, uint32_
     return &executor->plan->schedule->steps[step];
 }
 
-static bool is_recv(const struct sched_step *step) {
-    return step->type == SCHED_RECV || step->type == SCHED_RECV_REDUCE;
-}
-
 /* -- where bytes lie ----------------------------------------------------------------------------
  */
 
@@ -116,9 +112,8 @@ static bool straight_make(struct plan *plan) {
 /* Bytes of a step's message; of local work, of its result. */
 static size_t bytes_of(const struct executor *executor, const struct sched_step *step,
                        const struct place *places) {
-    bool partial = step->type == SCHED_RECV_REDUCE ? (step->flags & SCHED_LOAD_MESSAGE) == 0
-                                                   : (step->flags & SCHED_PARTIAL) != 0;
-    return places[step->type == SCHED_SEND].elements * executor_size(executor, partial);
+    size_t size = executor_size(executor, executor_moves_partials(step));
+    return places[step->type == SCHED_SEND].elements * size;
 }
 
 static void straight_set(const struct executor *executor, struct straight *straight) {
@@ -140,7 +135,7 @@ static void straight_set(const struct executor *executor, struct straight *strai
             bytes = bytes_of(executor, step, &straight->places[places]);
         }
         fits = fits && bytes < EXECUTOR_POST_BYTES;
-        bool message = is_recv(step) || step->type == SCHED_SEND;
+        bool message = sched_receives(step->type) || step->type == SCHED_SEND;
         if (bytes > 0 || (message && executor_sends_empty(executor, action.step, 0)))
             straight->actions[straight->nactions++] = (struct straight_action){
                 .step = action.step, .peer = action.peer, .places = places, .bytes = bytes};
@@ -266,7 +261,7 @@ void executor_start_straight(struct executor *executor) {
     executor->pumping = true; /* nothing is taken before all are awaited */
     for (uint32_t i = 0; i < straight->nactions && executor->request != NULL; i++) {
         const struct straight_action *action = &straight->actions[i];
-        if (is_recv(step_at(executor, action->step)))
+        if (sched_receives(step_at(executor, action->step)->type))
             (void)executor_await(executor, action->step, action->peer, 0, action->bytes);
     }
     executor->pumping = false;

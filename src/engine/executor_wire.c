@@ -240,7 +240,7 @@ bool executor_issue_send(struct executor *executor, struct lane *lane, uint32_t 
                          uint32_t slot) {
     const struct sched_step *what = &executor->plan->schedule->steps[step];
     uint32_t slice = executor->slots[slot].slice;
-    size_t length = executor_length(executor, what->src, slice, (what->flags & SCHED_PARTIAL) != 0);
+    size_t length = executor_length(executor, what->src, slice, executor_moves_partials(what));
     bool skip = length == 0 && !executor_sends_empty(executor, step, slice);
     while (!skip && lane->send_peer < what->peers.count) {
         uint32_t entry = what->peers.begin + lane->send_peer;
@@ -349,12 +349,6 @@ static void announce(struct executor *executor, struct wire *wire, struct awaite
         }
     }
     transport->ops->expect(transport, wire->link.stream, awaited->length);
-}
-
-/* Whether the messages of a receive are partials. */
-static bool received_partial(const struct sched_step *step) {
-    return step->type == SCHED_RECV ? (step->flags & SCHED_PARTIAL) != 0
-                                    : (step->flags & SCHED_LOAD_MESSAGE) == 0;
 }
 
 static bool same_call(struct executor *executor, struct wire *wire, const struct awaited *awaited,
@@ -572,7 +566,7 @@ bool executor_await(struct executor *executor, uint32_t step, uint32_t peer, uin
         return false;
     }
     bool tells_total = executor->vector && slice == 0;
-    bool partial = received_partial(what);
+    bool partial = executor_moves_partials(what);
     *awaited =
         (struct awaited){.cell = {.step = step, .slot = slot},
                          .peer = peer,
@@ -590,7 +584,7 @@ bool executor_await(struct executor *executor, uint32_t step, uint32_t peer, uin
 bool executor_issue_recv(struct executor *executor, uint32_t step, uint32_t slot) {
     const struct sched_step *what = &executor->plan->schedule->steps[step];
     uint32_t slice = executor->slots[slot].slice;
-    size_t length = executor_length(executor, what->dst, slice, received_partial(what));
+    size_t length = executor_length(executor, what->dst, slice, executor_moves_partials(what));
     executor_cell(executor, step, slot)->issued = true;
     if (length == 0 && !executor_sends_empty(executor, step, slice)) {
         executor_complete(executor, step, slot);

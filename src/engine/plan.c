@@ -166,10 +166,6 @@ static rota_status set_edges(struct plan *plan, struct edges *edges) {
     return ROTA_OK;
 }
 
-static bool is_recv(enum sched_step_type type) {
-    return type == SCHED_RECV || type == SCHED_RECV_REDUCE;
-}
-
 /* Lists sends and receives of each lane in order. */
 static rota_status set_order(struct plan *plan) {
     const struct sched *schedule = plan->schedule;
@@ -186,7 +182,7 @@ static rota_status set_order(struct plan *plan) {
             for (uint32_t i = 0; i < schedule->nsteps; i++) {
                 const struct sched_step *step = &schedule->steps[i];
                 if (step->lane == lane &&
-                    (receiving ? is_recv(step->type) : step->type == SCHED_SEND))
+                    (receiving ? sched_receives(step->type) : step->type == SCHED_SEND))
                     plan->order[used++] = i;
             }
             list->count = used - list->begin;

@@ -62,14 +62,15 @@ void repeat_keep(rota_comm *comm, const struct call_args *args, const struct nat
         return;
     struct call_shape shape = call_shape_of(args);
     struct comm_repeat *repeat = place_of(comm, &shape);
-    *repeat = (struct comm_repeat){.shape = shape,
-                                   .fingerprint = call_fingerprint(comm, args, NULL),
-                                   .by_algorithm = call_fingerprint(comm, args, algorithm),
-                                   .bytes = args->count * rota_dtype_size(args->dtype),
-                                   .alignment = rota_dtype_alignment(args->dtype),
-                                   .form = form,
-                                   .algorithm = algorithm,
-                                   .reduces = spec != NULL};
+    *repeat = (struct comm_repeat){
+        .shape = shape,
+        .fingerprint = call_fingerprint(comm, args, NULL),
+        .by_algorithm = algorithm != NULL ? call_fingerprint(comm, args, algorithm) : 0,
+        .bytes = args->count * rota_dtype_size(args->dtype),
+        .alignment = rota_dtype_alignment(args->dtype),
+        .form = form,
+        .algorithm = algorithm,
+        .reduces = spec != NULL};
     if (spec != NULL)
         repeat->spec = *spec;
 }

@@ -74,6 +74,10 @@ struct sched_list {
     uint32_t begin, count;
 };
 
+static inline bool sched_receives(enum sched_step_type type) {
+    return type == SCHED_RECV || type == SCHED_RECV_REDUCE;
+}
+
 struct sched_step {
     enum sched_step_type type;
     uint32_t flags; /* enum sched_flags */

@@ -61,16 +61,13 @@ static void *rank_run(void *arg) {
 int main(void) {
     rota_comm *comms[2];
     struct rank ranks[2];
-    pthread_t thread;
     setenv("ROTA_TRANSPORT", "tcp", 1);
     if (rota_init_threads(2, comms, NULL) != ROTA_OK)
         return 1;
     for (int r = 0; r < 2; r++)
         ranks[r] = (struct rank){.comm = comms[r], .rank = r};
-    if (pthread_create(&thread, NULL, rank_run, &ranks[1]) != 0)
+    if (!guard_run_both(rank_run, &ranks[0], &ranks[1]))
         return 1;
-    rank_run(&ranks[0]);
-    pthread_join(thread, NULL);
     for (int r = 0; r < 2; r++)
         rota_comm_destroy(comms[r]);
     bool failed = ranks[0].status != ROTA_OK || ranks[1].status != ROTA_OK;

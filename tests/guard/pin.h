@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdbool.h>
 
 static inline void guard_pin(int rank) {
     cpu_set_t allowed, mine;
@@ -17,6 +18,16 @@ static inline void guard_pin(int rank) {
             CPU_SET(cpu, &mine);
     if (CPU_COUNT(&mine) == 1)
         pthread_setaffinity_np(pthread_self(), sizeof(mine), &mine);
+}
+
+/* Runs both ranks, the first in this thread. False: there is no thread for the second. */
+static inline bool guard_run_both(void *(*run)(void *rank), void *first, void *second) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, run, second) != 0)
+        return false;
+    run(first);
+    pthread_join(thread, NULL);
+    return true;
 }
 
 #endif

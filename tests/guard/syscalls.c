@@ -111,7 +111,6 @@ static void *rank_run(void *arg) {
 static int traced_main(int part) {
     rota_comm *comms[2];
     struct rank ranks[2];
-    pthread_t thread;
     setenv("ROTA_TRANSPORT", parts[part].transport, 1);
     if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0)
         return SKIP;
@@ -120,10 +119,8 @@ static int traced_main(int part) {
         return 1;
     for (int r = 0; r < 2; r++)
         ranks[r] = (struct rank){.comm = comms[r], .rank = r, .part = part};
-    if (pthread_create(&thread, NULL, rank_run, &ranks[1]) != 0)
+    if (!guard_run_both(rank_run, &ranks[0], &ranks[1]))
         return 1;
-    rank_run(&ranks[0]);
-    pthread_join(thread, NULL);
     for (int r = 0; r < 2; r++)
         rota_comm_destroy(comms[r]);
     return ranks[0].status != ROTA_OK || ranks[1].status != ROTA_OK;

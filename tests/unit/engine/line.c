@@ -7,12 +7,8 @@
 
 enum { MOST_RANKS = 8 };
 
-static bool is_recv(const struct sched_step *step) {
-    return step->type == SCHED_RECV || step->type == SCHED_RECV_REDUCE;
-}
-
 static uint32_t actions_of(const struct sched_step *step) {
-    return is_recv(step) || step->type == SCHED_SEND ? step->peers.count : 1;
+    return sched_receives(step->type) || step->type == SCHED_SEND ? step->peers.count : 1;
 }
 
 /* Where each step begins in the line; all of it is there, once, and in one piece. */
@@ -46,8 +42,8 @@ static void check_line(const struct plan *plan) {
             cr_assert_lt(begins[i], begins[plan->followers[f]], "an edge is not kept");
         for (uint32_t j = i + 1; j < schedule->nsteps; j++) {
             const struct sched_step *a = &schedule->steps[i], *b = &schedule->steps[j];
-            if (a->lane == b->lane &&
-                ((is_recv(a) && is_recv(b)) || (a->type == SCHED_SEND && b->type == SCHED_SEND)))
+            if (a->lane == b->lane && ((sched_receives(a->type) && sched_receives(b->type)) ||
+                                       (a->type == SCHED_SEND && b->type == SCHED_SEND)))
                 cr_assert_lt(begins[i], begins[j], "the order of lane %u is not kept", a->lane);
         }
     }
@@ -59,9 +55,9 @@ static bool is_simple(const struct sched *schedule) {
     uint32_t lanes[2] = {UINT32_MAX, UINT32_MAX};
     for (uint32_t i = 0; i < schedule->nsteps; i++) {
         const struct sched_step *step = &schedule->steps[i];
-        if (!is_recv(step) && step->type != SCHED_SEND)
+        if (!sched_receives(step->type) && step->type != SCHED_SEND)
             continue;
-        uint32_t *lane = &lanes[is_recv(step)];
+        uint32_t *lane = &lanes[sched_receives(step->type)];
         if (*lane != UINT32_MAX && *lane != step->lane)
             return false;
         *lane = step->lane;
